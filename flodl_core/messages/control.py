@@ -1,0 +1,149 @@
+"""Control channel: coordinator → rank. offset and size count samples."""
+
+from flodl_core.ids import Cycle, Rank, SaveReason, Session
+from flodl_core.messages.registry import message, part
+
+
+@part
+class EpochPlan:
+    """All that a rank needs to begin: which slice of the pass, and how far before it holds."""
+
+    epoch: int
+    offset: int
+    size: int
+    window_batches: int
+    """Batches since the last snapshot after which the rank holds itself; 0 is no hold."""
+
+
+@message(48)
+class RequestParams:
+    """Snapshot now, or at the next batch boundary, and take part in this cycle."""
+
+    cycle: Cycle
+
+
+@message(49)
+class Update:
+    """The cycle is over; schedule only, never weights."""
+
+    version: int
+    cycle: Cycle
+    next_plan: EpochPlan | None = None
+
+
+@message(50)
+class SyncNow:
+    """NCCL: enter the collectives of this cycle."""
+
+    cycle: Cycle
+    session: Session
+
+
+@message(51)
+class StartEpoch:
+    """Begin with this plan; it replaces what is left of an older one."""
+
+    plan: EpochPlan
+
+
+@message(52)
+class ExtendPartition:
+    """Append these samples of `epoch` to the plan."""
+
+    epoch: int
+    offset: int
+    size: int
+
+
+@message(53)
+class Cut:
+    """Contribute at the next batch boundary, at once if holding; ends window and plan."""
+
+    cycle: Cycle
+
+
+@message(54)
+class DeclareDead:
+    """That rank is gone. On the CPU path a rank ignores it."""
+
+    rank: Rank
+
+
+@message(55)
+class RequestNewNcclId:
+    """Make a new communicator uid for this session."""
+
+    session: Session
+
+
+@message(56)
+class NewNcclSession:
+    """Survivors re-form."""
+
+    session: Session
+    uid: bytes
+    new_rank: Rank
+    new_world_size: int
+    consensus_from: Rank | None = None
+
+
+@message(57)
+class Throttle:
+    """Do not start another batch before the next Update."""
+
+
+@message(58)
+class SetGlobalStep:
+    """The number of batches that the cohort has committed."""
+
+    n: int
+
+
+@message(59)
+class Checkpoint:
+    """Write what only a rank has, for the consensus of this version."""
+
+    version: int
+    target_rank: Rank
+
+
+@message(60)
+class ExecuteEval:
+    """Evaluate the consensus."""
+
+    schedule_id: int
+    epoch: int
+    target_rank: Rank
+
+
+@message(61)
+class SetCallbackRole:
+    """That rank runs the callbacks."""
+
+    rank: Rank
+
+
+@message(62)
+class EpochAggregated:
+    """An epoch is over for the cohort."""
+
+    epoch: int
+    loss: float | None = None
+    samples: int
+
+
+@message(63)
+class CoordHeartbeat:
+    """The coordinator lives."""
+
+
+@message(64)
+class Shutdown:
+    """End cleanly: send Exiting, then exit 0."""
+
+
+@message(65)
+class ShutdownWithSave:
+    """End cleanly after writing what only a rank has."""
+
+    reason: SaveReason
