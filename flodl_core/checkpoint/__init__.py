@@ -1,1 +1,1 @@
-"""checkpoint"""
+"""The consensus bundle on disk."""

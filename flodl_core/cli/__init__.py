@@ -1,1 +1,1 @@
-"""cli"""
+"""The flodl command, one file a subcommand."""

@@ -1,1 +1,1 @@
-"""config"""
+"""Settings: schema, load, explain."""

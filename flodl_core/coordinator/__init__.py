@@ -1,1 +1,1 @@
-"""coordinator"""
+"""The scheduler: cycles, gate, liveness, epochs, saves. Pure."""

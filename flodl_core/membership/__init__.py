@@ -1,1 +1,1 @@
-"""membership"""
+"""Who is in the world: admission, window, ledger, snapshot. Pure."""

@@ -1,1 +1,1 @@
-"""net"""
+"""Sockets, clocks, shared memory and child processes."""

@@ -1,1 +1,1 @@
-"""planes"""
+"""How tensors move: slots, staging, relay fold, star root, star client."""

@@ -1,1 +1,1 @@
-"""recipes"""
+"""Packaged jobs."""

@@ -1,1 +1,1 @@
-"""reduce"""
+"""Arithmetic on buffers: mass, fold, divide once, divergence."""

@@ -1,1 +1,1 @@
-"""relay"""
+"""One host's barrier and fold bookkeeping. Pure."""

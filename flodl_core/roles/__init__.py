@@ -1,1 +1,1 @@
-"""roles"""
+"""The loops: launcher, agent, relay, rank. They act and decide nothing."""

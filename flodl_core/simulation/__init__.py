@@ -1,1 +1,1 @@
-"""simulation"""
+"""The real machines on a virtual clock and a lossy network."""

@@ -1,1 +1,1 @@
-"""telemetry"""
+"""State document, logs, records, run directory, summaries."""

@@ -1,1 +1,1 @@
-"""training"""
+"""The job, its flat layout, and the training thread."""

@@ -1,1 +1,1 @@
-"""wire"""
+"""Bytes to messages and back, without sockets."""
