@@ -41,6 +41,10 @@ class JoinHello:
     model_entries: tuple[str, ...] = ()
     run_id: RunId | None = None
     nccl_version: str | None = None
+    geometry_sig: str | None = None
+    """`membership.admission.geometry_signature` of what is reduced here; strides do not count."""
+    wire_dtype: str | None = None
+    """The one of the Offer, if this host can speak it."""
 
 
 @message(19)
