@@ -1,0 +1,282 @@
+"""The directory of one run, and how the newest live run is found.
+
+    runs/<name>-<run id>/
+        config.json  token (0600)  port  address  live  summary.json
+        logs/  records/  checkpoints/  samples.jsonl
+
+What it is: names of files, and the few that are written whole at once.
+What it is not: the writers of logs, records, samples and checkpoints.
+Who drives it: the launcher creates and owns it, agents on further hosts open
+one of their own to keep logs in, `start`, `status` and `stop` find it.
+
+A run is live while its launcher holds a lock on `live`; the system frees that
+lock however the launcher ends, so a run that was killed is never taken for one
+that goes on.
+"""
+
+import fcntl
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from flodl_core.errors import ConfigError, FlodlError
+from flodl_core.ids import RunId
+
+CHECKPOINT_STEM: Final = "consensus"
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class NoLiveRunError(FlodlError):
+    """No run that goes on was found where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """One run's directory; its properties are paths, whether or not they exist yet."""
+
+    path: Path
+    run_id: RunId
+    _lock_fds: list[int] = field(default_factory=list, compare=False, repr=False)
+
+    @classmethod
+    def create(cls, base: Path, name: str, run_id: RunId) -> "RunDirectory":
+        """Make the directory and hold its lock; the caller is the run's launcher.
+
+        Args:
+            base: the directory of all runs, made if missing.
+            name: of the run; whatever cannot be in a file name becomes "-".
+            run_id: sixteen hex characters.
+
+        Raises:
+            ConfigError: the directory cannot be made, or is another live run's.
+        """
+        made = cls.open(base, name, run_id)
+        made._hold_lock()
+        return made
+
+    @classmethod
+    def open(cls, base: Path, name: str, run_id: RunId) -> "RunDirectory":
+        """Make the directory where it is missing, without owning the run.
+
+        Raises:
+            ConfigError: it cannot be made.
+        """
+        path = base / f"{safe_name(name)}-{run_id}"
+        try:
+            for part in (path, path / "logs", path / "records", path / "checkpoints"):
+                part.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                "run_dir",
+                str(base),
+                f"cannot make {path} ({error.strerror})",
+                source="resolved",
+                fix="give a directory that this user may write, with --run-dir",
+            ) from error
+        return cls(path.absolute(), run_id)
+
+    @property
+    def name(self) -> str:
+        """The run's name, without its id."""
+        return self.path.name.removesuffix(f"-{self.run_id}")
+
+    @property
+    def config_path(self) -> Path:
+        """The resolved configuration."""
+        return self.path / "config.json"
+
+    @property
+    def token_path(self) -> Path:
+        """The join token, readable by this user only."""
+        return self.path / "token"
+
+    @property
+    def records_path(self) -> Path:
+        """Where the journal keeps its tree."""
+        return self.path / "records"
+
+    @property
+    def samples_path(self) -> Path:
+        """The sample log, where one is asked for without a path."""
+        return self.path / "samples.jsonl"
+
+    @property
+    def checkpoint_stem(self) -> Path:
+        """The stem of the bundle, where no save path is set."""
+        return self.path / "checkpoints" / CHECKPOINT_STEM
+
+    @property
+    def summary_path(self) -> Path:
+        """What the run came to."""
+        return self.path / "summary.json"
+
+    def log_path(self, process: str) -> Path:
+        """Return the log file of a process: launcher, relay, rank3, red-agent …"""
+        return self.path / "logs" / f"{safe_name(process)}.log"
+
+    def output_path(self, process: str) -> Path:
+        """Return the file that a child's own standard output and error go to."""
+        return self.path / "logs" / f"{safe_name(process)}.out"
+
+    def write_config(self, values: Mapping[str, object]) -> None:
+        """Write the resolved configuration; the caller leaves secrets out."""
+        _write_whole(self.config_path, json.dumps(values, indent=2, default=str) + "\n", 0o644)
+
+    def write_token(self, token: str) -> None:
+        """Write the join token for this user only."""
+        _write_whole(self.token_path, token + "\n", 0o600)
+
+    def read_token(self) -> str | None:
+        """Return the join token, or None where there is none.
+
+        Raises:
+            ConfigError: others may read the file, so it is no secret.
+        """
+        try:
+            mode = stat.S_IMODE(self.token_path.stat().st_mode)
+            text = self.token_path.read_text()
+        except OSError:
+            return None
+        if mode & 0o077:
+            raise ConfigError(
+                "token",
+                str(self.token_path),
+                f"other users may read it (mode {mode:o})",
+                source="file",
+                fix=f"chmod 600 {self.token_path}",
+            )
+        return text.strip()
+
+    def write_port(self, port: int, *, address: str | None = None) -> None:
+        """Write the port that the run listens on, and the address that this box dials.
+
+        Args:
+            port: the real one, 1 … 65535.
+            address: `host:port`; loopback if None.
+        """
+        _write_whole(self.path / "address", f"{address or f'127.0.0.1:{port}'}\n", 0o644)
+        _write_whole(self.path / "port", f"{port}\n", 0o644)
+
+    def read_port(self) -> int | None:
+        """Return the port, or None before one was written."""
+        text = _read(self.path / "port")
+        return int(text) if text is not None and text.isdecimal() else None
+
+    def read_address(self) -> str | None:
+        """Return `host:port` to dial from this box, or None before one was written."""
+        return _read(self.path / "address")
+
+    def write_summary(self, summary: str) -> None:
+        """Write summary.json."""
+        _write_whole(self.summary_path, summary.rstrip("\n") + "\n", 0o644)
+
+    def is_live(self) -> bool:
+        """Return whether the launcher of this run still lives."""
+        return _is_locked(self.path / "live")
+
+    def close(self) -> None:
+        """Free the lock: the run is over. Closing twice is harmless."""
+        while self._lock_fds:
+            os.close(self._lock_fds.pop())
+
+    def _hold_lock(self) -> None:
+        fd = os.open(self.path / "live", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(fd)
+            raise ConfigError(
+                "run_dir",
+                str(self.path),
+                "a live run holds it",
+                source="resolved",
+                fix="give another --run-dir, or stop that run",
+            ) from error
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
+        self._lock_fds.append(fd)
+
+
+def find_run(base: Path, *, name: str | None = None) -> RunDirectory:
+    """Return the newest run under `base` whose launcher lives.
+
+    Args:
+        base: the directory of all runs, or one run's own directory.
+        name: keep only runs whose name or id begins so.
+
+    Raises:
+        NoLiveRunError: there is none; the text names the newest that has ended.
+    """
+    found = list_runs(base)
+    chosen = [
+        run
+        for run in found
+        if name is None or run.name.startswith(name) or run.run_id.startswith(name)
+    ]
+    for run in chosen:
+        if run.is_live():
+            return run
+    wanted = f" named {name!r}" if name is not None else ""
+    ended = f"; the newest there, {chosen[0].path.name}, has ended" if chosen else ""
+    raise NoLiveRunError(
+        f"no live run{wanted} under {base}{ended}",
+        fix="give the run's address, or its --run-dir, or start a run",
+    )
+
+
+def list_runs(base: Path) -> list[RunDirectory]:
+    """Return every run directory under `base`, the newest first; none where it is missing."""
+    if (base / "live").exists():
+        return [_of_path(base)]
+    try:
+        candidates = [path for path in base.iterdir() if (path / "live").exists()]
+    except OSError:
+        return []
+    candidates.sort(key=lambda path: ((path / "live").stat().st_mtime_ns, path.name), reverse=True)
+    return [_of_path(path) for path in candidates]
+
+
+def safe_name(name: str) -> str:
+    """Return a name that is one part of a path: letters, digits, dot, dash and underscore."""
+    cleaned = _UNSAFE.sub("-", name).strip("-.")[:80]
+    return cleaned or "run"
+
+
+def _of_path(path: Path) -> RunDirectory:
+    return RunDirectory(path.absolute(), RunId(path.absolute().name.rpartition("-")[2]))
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def _write_whole(path: Path, text: str, mode: int) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)
