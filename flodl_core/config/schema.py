@@ -1,0 +1,355 @@
+"""Every setting: its type, its range, its default and what it means.
+
+What it is: frozen models, validated when they are built. Rules between two
+settings are checked here too and raise `ConfigError` with the fix.
+What it is not: where values come from (`load`), what depends on the number of
+ranks (`join`) or on devices (`placement`).
+Who drives it: `load` builds the models; roles and command line read them.
+
+Only settings that do something exist. Durations are seconds; 0 and None are
+spelled out where they mean "never" or "derived".
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Final, Self, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from flodl_core.config.addresses import is_loopback_address, parse_bind
+from flodl_core.errors import ConfigError
+from flodl_core.ids import StartMode
+
+JobValue: TypeAlias = bool | int | float | str
+
+AUTO: Final = "auto"
+MAX_RANKS_A_HOST: Final = 256
+MIN_QUORUM: Final = 2
+MAX_GAMMA: Final = 8.0
+CEILING_FLOOR_S: Final = 300.0
+HEARTBEATS_A_CEILING: Final = 10.0
+DEFAULT_CAP_S: Final = 600.0
+DEFAULT_MANUAL_CAP_S: Final = 86_400.0
+
+_DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
+_TOKEN: Final = re.compile(r"[0-9a-f]{32}")
+
+GIVEN: Final = "given"
+"""The source of a value in a model that was built by hand."""
+
+
+def split_words(value: object) -> object:
+    """Turn `"a, b"` into `("a", "b")`; anything else stays for pydantic to judge."""
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    return value
+
+
+def lower_words(value: object) -> object:
+    """Lower a word, as for modes and tokens, where case carries nothing."""
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(split_words)]
+Ceiling: TypeAlias = Annotated[float, Field(gt=0)]
+Lowered: TypeAlias = Annotated[str, BeforeValidator(lower_words)]
+
+
+class Settings(BaseModel):
+    """One table of settings; frozen, and closed to keys that do not exist."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+    )
+
+
+class RunConfig(Settings):
+    """What is trained, by whom and how."""
+
+    job: str | None = Field(default=None, min_length=1, examples=["charlm"])
+    """A packaged recipe, `package.module:attribute` or `path/file.py:attribute`."""
+    job_args: dict[str, JobValue | tuple[JobValue, ...]] = Field(
+        default_factory=dict, examples=["step_ms=5,5,20"]
+    )
+    """Options of the job, such as step_ms of the recipe synthetic."""
+    name: str | None = Field(default=None, min_length=1, max_length=64, examples=["night"])
+    """Label of the run in its directory and on screens; the job's name if not set."""
+    hosts: int = Field(default=1, ge=1, le=1024, examples=[2])
+    """Hosts started on this machine: the launcher's own and further `flodl join` children."""
+    ranks_per_host: int | None = Field(default=None, ge=1, le=MAX_RANKS_A_HOST, examples=[2])
+    """Ranks on each of `hosts`; one a GPU, else one, if not set."""
+    ranks: int | None = Field(default=None, ge=1, le=MAX_RANKS_A_HOST, examples=[4])
+    """Ranks on the launcher's own host; one a GPU, else one, if not set."""
+    devices: Words = Field(default=("all",), examples=["cuda:0,cuda:1"])
+    """Devices of the launcher's hosts: all, cpu, cuda, mps, cuda:N or cpu:N."""
+    mode: Lowered = Field(default=AUTO, examples=["cpu_sync"])
+    """How ranks apply and average; auto chooses when the world forms."""
+    epochs: int | None = Field(default=None, ge=1, le=10_000_000, examples=[10])
+    """Passes over the samples; the job's own number if not set."""
+    epoch_splits: int = Field(default=1, ge=1, le=1_000_000, examples=[4])
+    """Slices of a pass, each with its own evaluation; no sample repeats."""
+    batch_size: int | None = Field(default=None, ge=1, le=1 << 24, examples=[32])
+    """Samples a rank takes a step; the job's own number if not set."""
+    micro_batch: int | None = Field(default=None, ge=1, le=1 << 24, examples=[8])
+    """Largest piece of a batch that the launcher's ranks compute at once."""
+    seed: int = Field(default=0, ge=0, lt=1 << 63, examples=[7])
+    """Seed of sample order and of every rank's chance."""
+    gamma: float = Field(default=1.0, ge=-MAX_GAMMA, le=MAX_GAMMA, examples=[1.0])
+    """Exponent of a rank's weight n^gamma; 1 weights by batches, 0 is the plain mean."""
+    sample_log: str | None = Field(default=None, min_length=1, examples=["auto"])
+    """File that gets every trained or dropped sample; auto is the run directory's own."""
+    save_path: str | None = Field(default=None, min_length=1, examples=["out/model"])
+    """Stem of the checkpoint files; inside the run directory if not set."""
+    checkpoint_every_s: float = Field(default=1800.0, ge=0, examples=[600])
+    """Time between two checkpoints; 0 saves only at the end and on demand."""
+    stop_grace_s: Ceiling = Field(default=25.0, examples=[25])
+    """How long a stop may take to finish the window; then what is committed is saved."""
+    heartbeat_interval_s: Ceiling = Field(default=1.0, examples=[1])
+    """How often a rank says that it answers."""
+    heartbeat_timeout_s: Ceiling = Field(default=30.0, examples=[30])
+    """Silence after which a rank is declared dead."""
+    progress_timeout_s: Ceiling | None = Field(default=None, examples=[300])
+    """Longest time for one batch; max(300, 10 x heartbeat_timeout_s) if not set."""
+    first_batch_timeout_s: Ceiling = Field(default=1800.0, examples=[1800])
+    """Longest time for a rank's first batch, compilation included."""
+    stall_timeout_s: Ceiling | None = Field(default=None, examples=[300])
+    """Longest pending reduce; max(300, 10 x heartbeat_timeout_s) if not set."""
+    rendezvous_timeout_s: Ceiling = Field(default=120.0, examples=[120])
+    """Longest time without a new rank while the world gathers."""
+    formation_timeout_s: Ceiling = Field(default=60.0, examples=[60])
+    """Longest wait for the relays of a formed world."""
+    inspect_timeout_s: Ceiling = Field(default=120.0, examples=[120])
+    """Longest time for building the job once to learn its facts."""
+    run_dir: Path = Field(default=Path("runs"), examples=["runs"])
+    """Directory under which each run makes its own."""
+    on_event: str | None = Field(default=None, min_length=1, examples=["notify-send flodl"])
+    """Command run for alerts of `on_event_classes` and at the end of the run."""
+    on_event_classes: Words = Field(default=(), examples=["rank_lost,save_failed"])
+    """Alert classes that run `on_event`; all if empty."""
+
+    @model_validator(mode="after")
+    def _review(self) -> Self:
+        """Check what depends on two settings."""
+        _review_devices(self.devices)
+        if self.ranks is not None and self.hosts > 1:
+            raise ConfigError(
+                "ranks",
+                self.ranks,
+                f"counts launcher-local ranks, and hosts is {self.hosts}",
+                source=GIVEN,
+                fix="use ranks_per_host with hosts",
+            )
+        if None not in (self.ranks, self.ranks_per_host) and self.ranks != self.ranks_per_host:
+            raise ConfigError(
+                "ranks",
+                self.ranks,
+                f"contradicts ranks_per_host = {self.ranks_per_host} on the one host",
+                source=GIVEN,
+                fix="give one of the two",
+            )
+        if self.heartbeat_timeout_s < 2 * self.heartbeat_interval_s:
+            raise ConfigError(
+                "heartbeat_timeout_s",
+                self.heartbeat_timeout_s,
+                f"is below two intervals of {self.heartbeat_interval_s:g} s, so that one late "
+                "heartbeat would be a death",
+                source=GIVEN,
+                fix=f"give at least {2 * self.heartbeat_interval_s:g}",
+            )
+        if self.on_event_classes and self.on_event is None:
+            raise ConfigError(
+                "on_event_classes",
+                ",".join(self.on_event_classes),
+                "chooses alerts for a command that is not set",
+                source=GIVEN,
+                fix="set on_event too",
+            )
+        return self
+
+    @property
+    def progress_ceiling_s(self) -> float:
+        """The longest time for one batch after a rank's first."""
+        return self.progress_timeout_s or derived_ceiling_s(self.heartbeat_timeout_s)
+
+    @property
+    def stall_ceiling_s(self) -> float:
+        """The longest time that a reduce may be pending."""
+        return self.stall_timeout_s or derived_ceiling_s(self.heartbeat_timeout_s)
+
+
+class JoinConfig(Settings):
+    """Who may join, until when, and who closes the window."""
+
+    min_rank_start: int | None = Field(default=None, le=65_536, examples=[4])
+    """Quorum in ranks; the configured capacity in auto, 2 otherwise, if not set."""
+    join_timeout_s: Ceiling = Field(default=300.0, examples=[300])
+    """The window; an early quorum does not close it."""
+    target_ranks: int | None = Field(default=None, ge=1, le=65_536, examples=[8])
+    """Closes the window once this many are in; the configured capacity if not set."""
+    max_join_timeout_s: Ceiling | None = Field(default=None, examples=[600])
+    """Hard cap of the window; 600, in manual 86 400, if not set."""
+    start_mode: Annotated[StartMode, BeforeValidator(lower_words)] = Field(
+        default=StartMode.AUTO, examples=["manual"]
+    )
+    """Who closes the window: auto, manual or hybrid."""
+    bind: str = Field(default="127.0.0.1", examples=["::"])
+    """Address that the port listens on; `::` is dual stack."""
+    port: int = Field(default=1337, ge=0, le=65_535, examples=[1337])
+    """TCP port of everything; 0 takes any free one."""
+    open_admission: bool = Field(default=False, examples=["true"])
+    """Admit hosts without the token on a bind that is not loopback."""
+    require_token: bool = Field(default=False, examples=["true"])
+    """Ask for the token on a loopback bind too, and for reading the state."""
+    token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
+    """Join token, 32 hex characters; generated for each run if not set."""
+    handshake_timeout_s: Ceiling = Field(default=10.0, examples=[10])
+    """Longest time from a connection's first byte to its admission or refusal."""
+
+    @model_validator(mode="after")
+    def _review(self) -> Self:
+        """Check what needs no number of ranks."""
+        parse_bind(self.bind, source=GIVEN)
+        review_token("token", self.token)
+        if self.min_rank_start is not None and self.min_rank_start < MIN_QUORUM:
+            raise ConfigError(
+                "min_rank_start",
+                self.min_rank_start,
+                f"the quorum is at least {MIN_QUORUM}: one rank has nobody to average with",
+                source=GIVEN,
+                fix="leave it unset (one local rank trains solo, without a window) or give 2",
+            )
+        self._review_window()
+        if self.open_admission and self.require_token:
+            raise ConfigError(
+                "open_admission",
+                self.open_admission,
+                "contradicts require_token",
+                source=GIVEN,
+                fix="set one of the two",
+            )
+        return self
+
+    def _review_window(self) -> None:
+        if self.max_join_timeout_s is not None and self.max_join_timeout_s < self.join_timeout_s:
+            raise ConfigError(
+                "max_join_timeout_s",
+                self.max_join_timeout_s,
+                f"the hard cap is below the window, join_timeout_s = {self.join_timeout_s:g}",
+                source=GIVEN,
+                fix=f"give at least {self.join_timeout_s:g}, or shorten join_timeout_s",
+            )
+        if self.target_ranks is None:
+            return
+        if self.start_mode is StartMode.MANUAL:
+            raise ConfigError(
+                "target_ranks",
+                self.target_ranks,
+                "a target would close the window, and in start mode manual only the operator does",
+                source=GIVEN,
+                fix="leave target_ranks unset, or use start mode hybrid",
+            )
+        if self.min_rank_start is not None and self.target_ranks < self.min_rank_start:
+            raise ConfigError(
+                "target_ranks",
+                self.target_ranks,
+                f"the target is below the quorum, min_rank_start = {self.min_rank_start}",
+                source=GIVEN,
+                fix=f"give at least {self.min_rank_start}, or lower min_rank_start",
+            )
+
+    @property
+    def cap_s(self) -> float:
+        """The hard cap of the window, never below the window."""
+        if self.max_join_timeout_s is not None:
+            return self.max_join_timeout_s
+        return max(default_cap_s(self.start_mode), self.join_timeout_s)
+
+    @property
+    def admits_openly(self) -> bool:
+        """Whether a host without the token is admitted."""
+        if self.require_token:
+            return False
+        return self.open_admission or is_loopback_address(self.bind)
+
+
+class AgentConfig(Settings):
+    """What `flodl join` brings to a run."""
+
+    controller: str = Field(default="127.0.0.1:1337", min_length=1, examples=["10.0.0.5:1337"])
+    """`host:port` of the launcher; IPv6 literals in brackets."""
+    job: str | None = Field(default=None, min_length=1, examples=["train.py:job"])
+    """The job as it is found here; the launcher's own name for it if not set."""
+    host: str | None = Field(default=None, min_length=1, max_length=255, examples=["blue"])
+    """Label of this host, unique in the run; the machine's name if not set."""
+    ranks: int | None = Field(default=None, ge=1, le=MAX_RANKS_A_HOST, examples=[2])
+    """Ranks of this host; one a GPU, else one, if not set."""
+    devices: Words = Field(default=("all",), examples=["cuda:0,cuda:1"])
+    """Devices of this host: all, cpu, cuda, mps, cuda:N or cpu:N."""
+    micro_batch: int | None = Field(default=None, ge=1, le=1 << 24, examples=[8])
+    """Largest piece of a batch that this host's ranks compute at once."""
+    token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
+    """Join token of the run, 32 hex characters."""
+    token_file: Path | None = Field(default=None, examples=["token"])
+    """File that holds the join token; keeps it out of the process list."""
+    run_dir: Path = Field(default=Path("runs"), examples=["runs"])
+    """Directory under which this host keeps its logs of the run."""
+    inspect_timeout_s: Ceiling = Field(default=120.0, examples=[120])
+    """Longest time for building the job once to learn its facts."""
+
+    @model_validator(mode="after")
+    def _review(self) -> Self:
+        """Check what pydantic's types do not say."""
+        _review_devices(self.devices)
+        review_token("token", self.token)
+        return self
+
+
+class NetConfig(Settings):
+    """What scales every network ceiling."""
+
+    timeout_scale: float = Field(default=1.0, ge=0.1, examples=[2.0])
+    """Factor of every ceiling, for slow machines; at least 0.1."""
+
+
+def derived_ceiling_s(heartbeat_timeout_s: float, *, scale: float = 1.0) -> float:
+    """Return max(300 s, 10 heartbeats), the ceiling of work that makes no progress."""
+    return max(CEILING_FLOOR_S * scale, HEARTBEATS_A_CEILING * heartbeat_timeout_s)
+
+
+def default_cap_s(start_mode: StartMode) -> float:
+    """Return the hard cap of a window for which none is set."""
+    return DEFAULT_MANUAL_CAP_S if start_mode is StartMode.MANUAL else DEFAULT_CAP_S
+
+
+def review_token(field: str, token: str | None, *, source: str = GIVEN) -> None:
+    """Refuse a token that is not 16 bytes in hex; the text never repeats it.
+
+    Raises:
+        ConfigError: it is not 32 hex characters.
+    """
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            field,
+            "(hidden)",
+            f"a token is 32 hex characters, and this one has {len(token)} characters",
+            source=source,
+            fix="copy the run's token file, or leave it unset to have one generated",
+        )
+
+
+def _review_devices(devices: tuple[str, ...]) -> None:
+    text = ",".join(devices)
+    wrong = next((word for word in devices if not _DEVICE.fullmatch(word)), None)
+    if wrong is not None or not devices:
+        reason = "no device is named" if wrong is None else f"{wrong!r} is not a device"
+        fix = "give all, cpu, cuda, mps, cuda:N or cpu:N, separated by commas"
+    elif len(set(devices)) < len(devices):
+        reason, fix = "a device is named twice", "name each device once"
+    elif len(devices) > 1 and {"all", "cpu", "cuda"} & set(devices):
+        reason, fix = "all, cpu and cuda stand alone", "name single devices, such as cuda:0,cuda:1"
+    else:
+        return
+    raise ConfigError("devices", text, reason, source=GIVEN, fix=fix)
