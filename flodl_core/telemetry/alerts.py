@@ -28,6 +28,9 @@ SEVERITIES: Final = {
 }
 """The usual severity of each class; `raise_alert` may be given another."""
 
+_OVERFLOW: Final = ("overflow", "root")
+"""Its key does not count towards MAX_KEYS."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRecord:
@@ -121,7 +124,7 @@ class AlertBook:
         name = (alert_class, path)
         key = self._keys.get(name)
         if key is None:
-            evicted = self._make_room(now)
+            evicted = [] if name == _OVERFLOW else self._make_room(now)
             key = _Key(now, now, 0, severity, detail)
             self._keys[name] = key
             return [*evicted, self._emit(alert_class, path, key, 1, now)]
@@ -134,22 +137,14 @@ class AlertBook:
         return [self._emit(alert_class, path, key, count, now)]
 
     def _make_room(self, now: Seconds) -> list[AlertRecord]:
-        if len(self._keys) < MAX_KEYS:
+        counted = len(self._keys) - (_OVERFLOW in self._keys)
+        if counted < MAX_KEYS:
             return []
-        overflow = ("overflow", "root")
-        victim = next(name for name in self._keys if name != overflow)
+        victim = next(name for name in self._keys if name != _OVERFLOW)
         key = self._keys.pop(victim)
-        emitted = []
-        if key.owed:
-            emitted.append(self._emit(*victim, key, key.owed, now))
+        emitted = [self._emit(*victim, key, key.owed, now)] if key.owed else []
         detail = f"more than {MAX_KEYS} kinds of alert at once; the quietest was forgotten"
-        if overflow not in self._keys and len(self._keys) >= MAX_KEYS - 1:
-            second = next(iter(self._keys))
-            other = self._keys.pop(second)
-            if other.owed:
-                emitted.append(self._emit(*second, other, other.owed, now))
-        emitted.extend(self._take("overflow", "root", "warn", detail, now))
-        return emitted
+        return [*emitted, *self._take(*_OVERFLOW, SEVERITIES["overflow"], detail, now)]
 
     def _emit(
         self, alert_class: str, path: str, key: _Key, count: int, now: Seconds

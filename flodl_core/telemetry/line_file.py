@@ -21,16 +21,21 @@ _BIDI_CONTROLS: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u2
 )
 
 
-def escape_untrusted(text: str, *, limit_chars: int = 4096) -> str:
+def escape_untrusted(text: str, *, limit_chars: int = 4096, keep_backslash: bool = False) -> str:
     r"""Return text that stays on one line and cannot steer a terminal.
 
     Control characters, line separators, direction marks and lone surrogates
     become `\xNN` or `\uNNNN`; a longer text ends in "…".
+
+    Args:
+        text: whatever a peer or a job said.
+        limit_chars: longest result before escaping.
+        keep_backslash: leave backslashes alone, where nobody reads the text back.
     """
     cut = text if len(text) <= limit_chars else text[: limit_chars - 1] + "…"
     if cut.isprintable() and "\\" not in cut and not _BIDI_CONTROLS.intersection(cut):
         return cut
-    return "".join(_escape_char(char) for char in cut)
+    return "".join(char if keep_backslash and char == "\\" else _escape_char(char) for char in cut)
 
 
 def _escape_char(char: str) -> str:

@@ -139,8 +139,12 @@ def format_value(value: Value) -> str:
     """Return a value as it stands in a record: bare where that is unambiguous, else quoted."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    if value is None or isinstance(value, (bool, int)):
-        return {None: "none", True: "true", False: "false"}.get(value, str(int(value or 0)))
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
     text = ",".join(map(str, value)) if isinstance(value, tuple) else value
     if _BARE.fullmatch(text) and len(text) <= 4096:
         return text

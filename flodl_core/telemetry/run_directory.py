@@ -117,7 +117,7 @@ class RunDirectory:
         return self.path / "summary.json"
 
     def log_path(self, process: str) -> Path:
-        """Return the log file of a process: launcher, relay, rank3, red-agent …"""
+        """Return the log file of a process: launcher, relay, rank3 or red-agent."""
         return self.path / "logs" / f"{safe_name(process)}.log"
 
     def output_path(self, process: str) -> Path:

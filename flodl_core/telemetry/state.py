@@ -82,7 +82,9 @@ class TrainingState(Section):
     epochs: int
     global_step: int
     samples_done: int
+    """Trained samples, over all passes."""
     samples_total: int
+    """Samples that are to be trained, over all passes, tails left out."""
     samples_dropped: int = 0
     loss: float | None = None
     throughput: float | None = None
