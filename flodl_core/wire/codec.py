@@ -17,7 +17,8 @@ from flodl_core.errors import BadFrameError, LocalProtocolError
 from flodl_core.messages import KINDS, NUMBERS, RESERVED_KINDS
 from flodl_core.messages.mux import Data
 from flodl_core.units import MAX_PAYLOAD_BYTES
-from flodl_core.wire.shapes import Cursor, MisfitError, shape_of
+from flodl_core.wire.cursor import Cursor, MisfitError
+from flodl_core.wire.shapes import shape_of
 
 MAX_MESSAGE_BYTES: Final = MAX_PAYLOAD_BYTES - 64
 """Largest payload of a message that a relay may have to wrap in a mux.Data."""
@@ -38,10 +39,11 @@ def encode(message: object) -> tuple[int, bytes]:
         )
     try:
         payload: bytes = msgpack.packb(shape_of(type(message)).pack(message), use_bin_type=True)
-    except (MisfitError, ValueError) as error:
+    except (MisfitError, ValueError, OverflowError) as error:
+        detail = str(error) if isinstance(error, MisfitError) else f": {error}"
         raise LocalProtocolError(
-            f"{type(message).__name__}{error} (while encoding)",
-            fix="give the field the type that its annotation names",
+            f"cannot encode {type(message).__name__}{detail}",
+            fix="give each field a value of the type that its annotation names",
         ) from error
     limit = MAX_PAYLOAD_BYTES if isinstance(message, Data) else MAX_MESSAGE_BYTES
     if len(payload) > limit:
@@ -74,10 +76,15 @@ def decode_untrusted(kind: int, payload: bytes) -> object | None:
         cursor = Cursor(payload)
         message: object = shape_of(message_class).read(cursor)
         left = cursor.left
+    except (IndexError, msgpack.OutOfData) as error:
+        raise BadFrameError(
+            f"the payload of a {message_class.__name__} ends too early",
+            fix="run the same flodl version on every host",
+        ) from error
     except (MisfitError, ValueError, msgpack.UnpackException) as error:
         detail = str(error) if isinstance(error, MisfitError) else f": {error}"
         raise BadFrameError(
-            f"the payload is no {message_class.__name__}{detail or ': it ends too early'}",
+            f"the payload is no {message_class.__name__}{detail}",
             fix="run the same flodl version on every host",
         ) from error
     if left:
