@@ -13,6 +13,9 @@ class EpochPlan:
     size: int
     window_batches: int
     """Batches since the last snapshot after which the rank holds itself; 0 is no hold."""
+    cohort_batches: int = 0
+    """Batches that the whole cohort plans for the same window; 0 if not told. Inside a window the
+    global step advances by cohort_batches / window_batches a batch, untold by 1."""
 
 
 @message(48)

@@ -1,0 +1,152 @@
+"""The words between a rank's pacer and whoever performs for it.
+
+Rank-side events are past tense, actions are what to do next. Not messages: none of
+these crosses a process. The training worker and the simulator use them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from flodl_core.ids import Cycle, SaveReason, SyncOutcome
+
+
+class HoldReason(StrEnum):
+    """Why a rank does nothing now."""
+
+    BUSY = "busy"
+    """The action returned last has not been reported as finished."""
+    NO_PLAN = "no_plan"
+    """No epoch was started yet."""
+    PLAN_USED_UP = "plan_used_up"
+    """Every sample of the plan is drawn."""
+    WINDOW_FULL = "window_full"
+    """It did its batches since its snapshot."""
+    THROTTLED = "throttled"
+    AWAITS_UPDATE = "awaits_update"
+    """It finished the pending cycle; only that cycle's Update releases it."""
+    AWAITS_GLOBAL_STEP = "awaits_global_step"
+    """Released, but the window's SetGlobalStep is not here yet."""
+
+
+class CycleStage(StrEnum):
+    """How far the pending cycle is on this rank."""
+
+    REQUESTED = "requested"
+    IN_ROUNDS = "in_rounds"
+    ADOPTED = "adopted"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFinished:
+    """The batch of the last TrainBatch is done.
+
+    Attributes:
+        samples: samples drawn for it.
+        applied: whether the optimizer step was applied; False after a scaler skip.
+    """
+
+    samples: int
+    applied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CycleAdopted:
+    """The rounds of the cycle are over for this rank, and it adopted or kept its values."""
+
+    cycle: Cycle
+    outcome: SyncOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class EvalFinished:
+    """The evaluation of the last RunEval is done, well or not."""
+
+    schedule_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointWritten:
+    """The last WriteCheckpoint is answered, well or not."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainBatch:
+    """Draw these positions of the pass of `epoch` and step once; answer with BatchFinished."""
+
+    epoch: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Put the state into the slot, then say Ready and SnapshotReady. Returned once a cycle.
+
+    Attributes:
+        cycle: the cycle that asked.
+        n: applied batches since the last snapshot; 1 on rank 0 in cycle 0. Send 0
+            instead, and no masses, if the values are not finite.
+        samples: samples drawn since the last snapshot.
+    """
+
+    cycle: Cycle
+    n: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitRounds:
+    """Wait for the rounds of the cycle, adopt, send SyncAck; answer with CycleAdopted.
+
+    It is returned until then, so that messages may be handled in between.
+    """
+
+    cycle: Cycle
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEpoch:
+    """Send a MetricsMsg of `epoch` with the totals since the previous one. Returned once."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCheckpoint:
+    """Send CheckpointResult for `version`; answer with CheckpointWritten."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunEval:
+    """Evaluate the consensus, send EvalResult; answer with EvalFinished."""
+
+    schedule_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Nothing to do until the next message or event."""
+
+    reason: HoldReason
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Send Exiting and end. Returned for ever after.
+
+    Attributes:
+        save_reason: why committed state was or is to be saved; None after a plain Shutdown.
+    """
+
+    save_reason: SaveReason | None
+
+
+PacerEvent = BatchFinished | CycleAdopted | EvalFinished | CheckpointWritten
+Action = (
+    TrainBatch | TakeSnapshot | AwaitRounds | ReportEpoch | WriteCheckpoint | RunEval | Hold | Leave
+)

@@ -1,0 +1,402 @@
+"""What a rank does next: the rank-side half of the schedule.
+
+Messages of the coordinator and the rank's own events go in; `next_action` says what
+to do. Not the training loop and not the transport: it trains nothing, sends nothing,
+reads no clock. The training worker and the simulator drive it, one step at a time:
+
+    for message in arrived: pacer.handle(message)
+    perform(pacer.next_action())            # answer with the action's event
+
+    a cycle, as this rank sees it:
+
+    none ──RequestParams, Cut──▶ REQUESTED ──TakeSnapshot──▶ IN_ROUNDS
+      ▲                                                        │ CycleAdopted
+      └─SetGlobalStep── (none) ◀──Update of that cycle── ADOPTED ◀┘
+
+Two holds keep a rank from training. The *window* hold: it did `window_batches` (0: no
+such hold) since its snapshot; a snapshot or StartEpoch ends it. The *cycle* hold: from
+the snapshot to the Update of that cycle, whatever else arrives, because relay or root
+read its slot. A released rank trains on when the SetGlobalStep that goes with every
+Update is here, so that the step which a scheduler sees depends on no race.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flodl_core.dispatch.actions import (
+    Action,
+    AwaitRounds,
+    BatchFinished,
+    CheckpointWritten,
+    CycleAdopted,
+    CycleStage,
+    EvalFinished,
+    Hold,
+    HoldReason,
+    Leave,
+    PacerEvent,
+    ReportEpoch,
+    RunEval,
+    TakeSnapshot,
+    TrainBatch,
+    WriteCheckpoint,
+)
+from flodl_core.dispatch.notes import Note, NoteValue
+from flodl_core.dispatch.ranges import Range, total_size
+from flodl_core.errors import LocalProtocolError
+from flodl_core.ids import Cycle, Rank
+from flodl_core.messages import control
+
+__all__ = [
+    "Action",
+    "AwaitRounds",
+    "BatchFinished",
+    "CheckpointWritten",
+    "CycleAdopted",
+    "CycleStage",
+    "EvalFinished",
+    "Hold",
+    "HoldReason",
+    "Leave",
+    "PacerEvent",
+    "RankPacer",
+    "ReportEpoch",
+    "RunEval",
+    "TakeSnapshot",
+    "TrainBatch",
+    "WriteCheckpoint",
+]
+
+_FIRST_RANK = Rank(0)
+_INITIAL_BROADCAST = Cycle(0)
+
+Handler = Callable[..., list[Note]]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The one cycle that this rank is in."""
+
+    cycle: Cycle
+    stage: CycleStage = CycleStage.REQUESTED
+
+
+def _note(code: str, **fields: NoteValue) -> list[Note]:
+    return [Note(code, fields)]
+
+
+class RankPacer:
+    """The schedule of one rank.
+
+    Args:
+        rank: which rank this is; rank 0 alone has mass in cycle 0.
+        batch_size: samples of a batch, 1 or more; the last one of a range may be smaller.
+
+    Raises:
+        LocalProtocolError: batch_size is below 1.
+    """
+
+    def __init__(self, rank: Rank, batch_size: int) -> None:
+        if batch_size < 1:
+            raise LocalProtocolError(f"a pacer with batch size {batch_size}; expected 1 or more")
+        self.rank = rank
+        self.batch_size = batch_size
+        self._plan: control.EpochPlan | None = None
+        self._left: deque[Range] = deque()
+        self._window_batches = 0
+        self._applied_batches = 0
+        self._uncommitted_samples = 0
+        self._pending: _Pending | None = None
+        self._last_cycle = -1
+        self._step_base = 0
+        self._step_known = True
+        self._throttled = False
+        self._checkpoints: deque[int] = deque()
+        self._evals: deque[tuple[int, int]] = deque()
+        self._unreported: list[int] = []
+        self._aggregated_epoch = -1
+        self._busy: TrainBatch | WriteCheckpoint | RunEval | None = None
+        self._leave: Leave | None = None
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the current plan; None before the first."""
+        return self._plan.epoch if self._plan else None
+
+    @property
+    def cycle(self) -> Cycle | None:
+        """The cycle that this rank is in; None if it is in none."""
+        return self._pending.cycle if self._pending else None
+
+    @property
+    def stage(self) -> CycleStage | None:
+        """How far that cycle is; None if it is in none."""
+        return self._pending.stage if self._pending else None
+
+    @property
+    def samples_left(self) -> int:
+        """Samples of the plan that are not drawn yet."""
+        return total_size(self._left)
+
+    @property
+    def uncommitted_samples(self) -> int:
+        """Samples drawn since the last snapshot."""
+        return self._uncommitted_samples
+
+    @property
+    def global_step(self) -> int:
+        """Batches that the cohort has done, for the scheduler of the next batch.
+
+        The committed number at the start of the window; inside it, every own batch that
+        was applied counts for its share of the cohort's window.
+        """
+        own = self._plan.window_batches if self._plan else 0
+        cohort = self._plan.cohort_batches if self._plan else 0
+        if own < 1 or cohort < 1:
+            return self._step_base + self._applied_batches
+        return self._step_base + self._applied_batches * cohort // own
+
+    def handle(self, event: object) -> list[Note]:
+        """Take one control message or one rank-side event.
+
+        Args:
+            event: a message of `messages.control`, or a `PacerEvent`.
+
+        Returns:
+            Notes about what was stale, unknown or not for this rank; such input
+            changes nothing.
+
+        Raises:
+            LocalProtocolError: an event answers no action that is under way, or
+                answers it with other numbers; our own loop is wrong.
+        """
+        handler = _HANDLERS.get(type(event))
+        if handler is None:
+            return _note("not_for_pacer", event=type(event).__name__)
+        return handler(self, event)
+
+    def next_action(self) -> Action:
+        """Return what to do now.
+
+        Holds, AwaitRounds and Leave are returned as long as they are true. Every other
+        action is returned once and counts as begun; while TrainBatch, WriteCheckpoint
+        or RunEval is under way the answer is Hold(BUSY).
+        """
+        if self._busy is not None:
+            return Hold(HoldReason.BUSY)
+        if self._leave is not None:
+            return self._leave
+        action = self._cycle_action() or self._errand()
+        if action is None and self._pending is not None:
+            return Hold(HoldReason.AWAITS_UPDATE)
+        return action or self._report() or self._hold() or self._begin_batch()
+
+    def _cycle_action(self) -> Action | None:
+        pending = self._pending
+        if pending is None or pending.stage is CycleStage.ADOPTED:
+            return None
+        if pending.stage is CycleStage.IN_ROUNDS:
+            return AwaitRounds(pending.cycle)
+        n, samples = self._applied_batches, self._uncommitted_samples
+        if pending.cycle == _INITIAL_BROADCAST:
+            n = 1 if self.rank == _FIRST_RANK else 0
+        self._applied_batches = self._uncommitted_samples = self._window_batches = 0
+        self._step_known = False
+        pending.stage = CycleStage.IN_ROUNDS
+        return TakeSnapshot(pending.cycle, n, samples)
+
+    def _errand(self) -> Action | None:
+        if self._checkpoints:
+            self._busy = WriteCheckpoint(self._checkpoints.popleft())
+        elif self._evals:
+            self._busy = RunEval(*self._evals.popleft())
+        return self._busy
+
+    def _report(self) -> Action | None:
+        if self._uncommitted_samples:
+            return None
+        for epoch in self._unreported:
+            if epoch != self.epoch or not self._left:
+                self._unreported.remove(epoch)
+                return ReportEpoch(epoch)
+        return None
+
+    def _hold(self) -> Hold | None:
+        if self._plan is None:
+            return Hold(HoldReason.NO_PLAN)
+        if 0 < self._plan.window_batches <= self._window_batches:
+            return Hold(HoldReason.WINDOW_FULL)
+        if not self._left:
+            return Hold(HoldReason.PLAN_USED_UP)
+        if self._throttled:
+            return Hold(HoldReason.THROTTLED)
+        return None if self._step_known else Hold(HoldReason.AWAITS_GLOBAL_STEP)
+
+    def _begin_batch(self) -> Action:
+        assert self._plan is not None
+        head, tail = self._left.popleft().split(self.batch_size)
+        if tail.size:
+            self._left.appendleft(tail)
+        self._busy = TrainBatch(self._plan.epoch, head.offset, head.size)
+        return self._busy
+
+    def _request_params(self, event: control.RequestParams) -> list[Note]:
+        return self._begin_cycle(event.cycle)
+
+    def _cut(self, event: control.Cut) -> list[Note]:
+        notes = self._begin_cycle(event.cycle)
+        if not notes:
+            self._left.clear()
+        return notes
+
+    def _begin_cycle(self, cycle: Cycle) -> list[Note]:
+        if self._pending is not None:
+            return _note("cycle_already_pending", cycle=cycle, pending=self._pending.cycle)
+        if cycle <= self._last_cycle:
+            return _note("cycle_is_over", cycle=cycle, last=self._last_cycle)
+        self._pending = _Pending(cycle)
+        return []
+
+    def _update(self, event: control.Update) -> list[Note]:
+        pending = self._pending
+        if pending is None or pending.cycle != event.cycle:
+            waits_for = pending.cycle if pending else None
+            return _note("update_of_another_cycle", cycle=event.cycle, pending=waits_for)
+        if pending.stage is not CycleStage.ADOPTED:
+            return _note("update_before_adoption", cycle=event.cycle, stage=pending.stage)
+        self._pending = None
+        self._last_cycle = event.cycle
+        self._throttled = False
+        return self._take_plan(event.next_plan) if event.next_plan else []
+
+    def _start_epoch(self, event: control.StartEpoch) -> list[Note]:
+        return self._take_plan(event.plan)
+
+    def _take_plan(self, plan: control.EpochPlan) -> list[Note]:
+        if self._plan is not None and plan.epoch < self._plan.epoch:
+            return _note("plan_of_a_past_epoch", epoch=plan.epoch, current=self._plan.epoch)
+        notes = []
+        if self._left:
+            notes = _note("plan_replaced", epoch=self.epoch, samples_left=self.samples_left)
+        self._plan = plan
+        self._left = deque([Range(plan.offset, plan.size)] if plan.size else [])
+        self._window_batches = 0
+        self._owe_report(plan.epoch)
+        return notes
+
+    def _extend(self, event: control.ExtendPartition) -> list[Note]:
+        if event.epoch != self.epoch:
+            return _note("extension_of_another_epoch", epoch=event.epoch, current=self.epoch)
+        if event.epoch <= self._aggregated_epoch:
+            return _note("extension_of_an_aggregated_epoch", epoch=event.epoch)
+        if event.size < 1:
+            return _note("extension_is_empty", epoch=event.epoch, size=event.size)
+        self._left.append(Range(event.offset, event.size))
+        return []
+
+    def _set_global_step(self, event: control.SetGlobalStep) -> list[Note]:
+        self._step_base = event.n
+        self._step_known = True
+        return []
+
+    def _throttle(self, _event: control.Throttle) -> list[Note]:
+        self._throttled = True
+        return []
+
+    def _checkpoint(self, event: control.Checkpoint) -> list[Note]:
+        if event.target_rank != self.rank:
+            return _note("checkpoint_of_another_rank", target=event.target_rank)
+        self._checkpoints.append(event.version)
+        return []
+
+    def _execute_eval(self, event: control.ExecuteEval) -> list[Note]:
+        if event.target_rank != self.rank:
+            return _note("eval_of_another_rank", target=event.target_rank)
+        self._evals.append((event.schedule_id, event.epoch))
+        return []
+
+    def _epoch_aggregated(self, event: control.EpochAggregated) -> list[Note]:
+        if event.epoch == self.epoch and self._left:
+            return _note(
+                "aggregated_with_work_left", epoch=event.epoch, samples_left=self.samples_left
+            )
+        self._aggregated_epoch = max(self._aggregated_epoch, event.epoch)
+        return []
+
+    def _declare_dead(self, event: control.DeclareDead) -> list[Note]:
+        return _note("death_needs_nothing_here", dead=event.rank)
+
+    def _shutdown(self, _event: control.Shutdown) -> list[Note]:
+        return self._end(Leave(None))
+
+    def _shutdown_with_save(self, event: control.ShutdownWithSave) -> list[Note]:
+        return self._end(Leave(event.reason))
+
+    def _end(self, leave: Leave) -> list[Note]:
+        if self._leave is not None:
+            return _note("already_leaving", reason=self._leave.save_reason)
+        self._leave = leave
+        return []
+
+    def _batch_finished(self, event: BatchFinished) -> list[Note]:
+        busy = self._busy
+        if not isinstance(busy, TrainBatch) or busy.size != event.samples:
+            raise self._unasked(event)
+        self._busy = None
+        self._window_batches += 1
+        self._applied_batches += 1 if event.applied else 0
+        self._uncommitted_samples += event.samples
+        self._owe_report(busy.epoch)
+        return []
+
+    def _cycle_adopted(self, event: CycleAdopted) -> list[Note]:
+        pending = self._pending
+        expected = pending is not None and pending.stage is CycleStage.IN_ROUNDS
+        if pending is None or not expected or pending.cycle != event.cycle:
+            raise self._unasked(event)
+        pending.stage = CycleStage.ADOPTED
+        return []
+
+    def _checkpoint_written(self, event: CheckpointWritten) -> list[Note]:
+        if self._busy != WriteCheckpoint(event.version):
+            raise self._unasked(event)
+        self._busy = None
+        return []
+
+    def _eval_finished(self, event: EvalFinished) -> list[Note]:
+        if not isinstance(self._busy, RunEval) or self._busy.schedule_id != event.schedule_id:
+            raise self._unasked(event)
+        self._busy = None
+        return []
+
+    def _owe_report(self, epoch: int) -> None:
+        if epoch not in self._unreported:
+            self._unreported.append(epoch)
+
+    def _unasked(self, event: PacerEvent) -> LocalProtocolError:
+        doing = self._busy or self._pending or "nothing"
+        return LocalProtocolError(
+            f"rank {self.rank}: {event} answers no action; under way: {doing}"
+        )
+
+
+_HANDLERS: dict[type, Handler] = {
+    control.RequestParams: RankPacer._request_params,
+    control.Cut: RankPacer._cut,
+    control.Update: RankPacer._update,
+    control.StartEpoch: RankPacer._start_epoch,
+    control.ExtendPartition: RankPacer._extend,
+    control.SetGlobalStep: RankPacer._set_global_step,
+    control.Throttle: RankPacer._throttle,
+    control.Checkpoint: RankPacer._checkpoint,
+    control.ExecuteEval: RankPacer._execute_eval,
+    control.EpochAggregated: RankPacer._epoch_aggregated,
+    control.DeclareDead: RankPacer._declare_dead,
+    control.Shutdown: RankPacer._shutdown,
+    control.ShutdownWithSave: RankPacer._shutdown_with_save,
+    BatchFinished: RankPacer._batch_finished,
+    CycleAdopted: RankPacer._cycle_adopted,
+    CheckpointWritten: RankPacer._checkpoint_written,
+    EvalFinished: RankPacer._eval_finished,
+}
