@@ -68,7 +68,6 @@ __all__ = [
     "WriteCheckpoint",
 ]
 
-_FIRST_RANK = Rank(0)
 _INITIAL_BROADCAST = Cycle(0)
 
 Handler = Callable[..., list[Note]]
@@ -200,7 +199,7 @@ class RankPacer:
             return AwaitRounds(pending.cycle)
         n, samples = self._applied_batches, self._uncommitted_samples
         if pending.cycle == _INITIAL_BROADCAST:
-            n = 1 if self.rank == _FIRST_RANK else 0
+            n = 1 if self.rank == Rank(0) else 0
         self._applied_batches = self._uncommitted_samples = self._window_batches = 0
         self._step_known = False
         pending.stage = CycleStage.IN_ROUNDS
