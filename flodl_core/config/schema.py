@@ -50,6 +50,14 @@ def lower_words(value: object) -> object:
     return value.strip().lower() if isinstance(value, str) else value
 
 
+def switch_or_path(value: object) -> object:
+    """Turn a switch into `auto` or nothing, for a setting that may also be a path."""
+    word = str(value).strip().lower()
+    if word in {"true", "false"}:
+        return AUTO if word == "true" else None
+    return value
+
+
 Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Ceiling: TypeAlias = Annotated[float, Field(gt=0)]
 Lowered: TypeAlias = Annotated[str, BeforeValidator(lower_words)]
@@ -99,7 +107,9 @@ class RunConfig(Settings):
     """Seed of sample order and of every rank's chance."""
     gamma: float = Field(default=1.0, ge=-MAX_GAMMA, le=MAX_GAMMA, examples=[1.0])
     """Exponent of a rank's weight n^gamma; 1 weights by batches, 0 is the plain mean."""
-    sample_log: str | None = Field(default=None, min_length=1, examples=["auto"])
+    sample_log: Annotated[str | None, BeforeValidator(switch_or_path)] = Field(
+        default=None, examples=["auto"]
+    )
     """File that gets every trained or dropped sample; auto is the run directory's own."""
     save_path: str | None = Field(default=None, min_length=1, examples=["out/model"])
     """Stem of the checkpoint files; inside the run directory if not set."""
