@@ -169,7 +169,7 @@ class ChunkPool:
         return finished
 
     def forfeit(self, rank: Rank) -> list[Range]:
-        """Take back all that `rank` holds, oldest first; it will be handed out again."""
+        """Take back all that `rank` holds, oldest first; it is handed out again first."""
         share = self._share(rank)
         returned, share.held = share.held, []
         self._dispatched_samples -= total_size(returned)

@@ -42,10 +42,10 @@ from flodl_core.dispatch.actions import (
     TrainBatch,
     WriteCheckpoint,
 )
-from flodl_core.dispatch.notes import Note, NoteValue
 from flodl_core.dispatch.ranges import Range, total_size
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import Cycle, Rank
+from flodl_core.machines import Note, NoteValue
 from flodl_core.messages import control
 
 __all__ = [
@@ -82,7 +82,7 @@ class _Pending:
 
 
 def _note(code: str, **fields: NoteValue) -> list[Note]:
-    return [Note(code, fields)]
+    return [Note(code=code, fields=fields)]
 
 
 class RankPacer:
@@ -326,16 +326,10 @@ class RankPacer:
     def _declare_dead(self, event: control.DeclareDead) -> list[Note]:
         return _note("death_needs_nothing_here", dead=event.rank)
 
-    def _shutdown(self, _event: control.Shutdown) -> list[Note]:
-        return self._end(Leave(None))
-
-    def _shutdown_with_save(self, event: control.ShutdownWithSave) -> list[Note]:
-        return self._end(Leave(event.reason))
-
-    def _end(self, leave: Leave) -> list[Note]:
+    def _end(self, event: control.Shutdown | control.ShutdownWithSave) -> list[Note]:
         if self._leave is not None:
             return _note("already_leaving", reason=self._leave.save_reason)
-        self._leave = leave
+        self._leave = Leave(event.reason if isinstance(event, control.ShutdownWithSave) else None)
         return []
 
     def _batch_finished(self, event: BatchFinished) -> list[Note]:
@@ -392,8 +386,8 @@ _HANDLERS: dict[type, Handler] = {
     control.ExecuteEval: RankPacer._execute_eval,
     control.EpochAggregated: RankPacer._epoch_aggregated,
     control.DeclareDead: RankPacer._declare_dead,
-    control.Shutdown: RankPacer._shutdown,
-    control.ShutdownWithSave: RankPacer._shutdown_with_save,
+    control.Shutdown: RankPacer._end,
+    control.ShutdownWithSave: RankPacer._end,
     BatchFinished: RankPacer._batch_finished,
     CycleAdopted: RankPacer._cycle_adopted,
     CheckpointWritten: RankPacer._checkpoint_written,

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from flodl_core.dispatch.notes import Note, NoteValue
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome
+from flodl_core.machines import Note, NoteValue, Tick
 from flodl_core.messages.data import RoundEnd
 from flodl_core.units import Seconds
 
@@ -72,11 +72,6 @@ class UpstreamClosed:
     """The connection to the root ended."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """The deadline passed, or the driver looks in."""
 
 
 Event = RankReady | RankGone | RoundEndReceived | UpstreamClosed | Tick
@@ -151,7 +146,7 @@ def following_round(ended: Round, outcome: RoundOutcome, *, has_buffers: bool) -
 
 
 def _note(code: str, **fields: NoteValue) -> list[Effect]:
-    return [Note(code, fields)]
+    return [Note(code=code, fields=fields)]
 
 
 class RelayMachine:
