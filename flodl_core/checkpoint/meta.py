@@ -10,8 +10,10 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from flodl_core.coordinator.effects import SaveFacts
 from flodl_core.errors import CheckpointError
 from flodl_core.ids import SaveReason
+from flodl_core.messages.job import RunSpec
 
 SCHEMA_VERSION: Final = 1
 WEIGHTS_SUFFIX: Final = ".safetensors"
@@ -24,7 +26,7 @@ class MetaPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class EpochCoverage(MetaPart):
+class SavedEpoch(MetaPart):
     """Which samples of an epoch are not in the saved consensus yet."""
 
     epoch: int = Field(ge=0)
@@ -33,14 +35,14 @@ class EpochCoverage(MetaPart):
     """[offset, size] in the pass's permutation, ascending and disjoint."""
 
 
-class Coverage(MetaPart):
+class SavedCoverage(MetaPart):
     """Where in the data the saved consensus stands; independent of the world."""
 
     seed: int
     batch_size: int = Field(ge=1)
     epoch_splits: int = Field(default=1, ge=1)
     n_samples: int = Field(ge=0)
-    per_epoch: tuple[EpochCoverage, ...] = ()
+    per_epoch: tuple[SavedEpoch, ...] = ()
     """Epochs that have begun and are not whole; empty between epochs."""
 
 
@@ -62,8 +64,11 @@ class BundleFacts(MetaPart):
     sync_round: int = Field(ge=0)
     """The committed version, that is the cycle that made this consensus."""
     world_size: int = Field(ge=1)
+    ranks_alive: int = Field(default=0, ge=0)
+    samples_trained: int = Field(default=0, ge=0)
+    samples_dropped: int = Field(default=0, ge=0)
     reason: SaveReason
-    coverage: Coverage | None = None
+    coverage: SavedCoverage | None = None
     loss: float | None = None
     metric: float | None = None
     metric_name: str | None = None
@@ -92,6 +97,56 @@ class BundleMeta(BundleFacts):
     def entry(self, suffix: str) -> FileEntry | None:
         """Return the entry of a file, or None if the bundle has none such."""
         return next((one for one in self.files if one.suffix == suffix), None)
+
+
+def describe_save(
+    facts: SaveFacts,
+    spec: RunSpec,
+    *,
+    reason: SaveReason,
+    host: str = "",
+    created_at: str = "",
+) -> BundleFacts:
+    """Return what a bundle's meta file says, from what the coordinator says of the save.
+
+    Args:
+        facts: of the effect SaveBundle.
+        spec: of the run.
+        reason: of the effect SaveBundle.
+        host: this host's label.
+        created_at: UTC, ISO 8601.
+    """
+    coverage = SavedCoverage(
+        seed=facts.seed,
+        batch_size=facts.batch_size,
+        epoch_splits=facts.epoch_splits,
+        n_samples=facts.n_samples,
+        per_epoch=tuple(
+            SavedEpoch(
+                epoch=one.epoch,
+                total_samples=one.total_samples,
+                uncovered_ranges=tuple((part.offset, part.size) for part in one.uncovered),
+            )
+            for one in facts.coverage
+        ),
+    )
+    return BundleFacts(
+        run_id=spec.run_id,
+        host=host,
+        job=spec.job.name,
+        mode=spec.mode.value,
+        epoch=facts.epoch,
+        epochs=facts.epochs,
+        global_step=facts.global_step,
+        sync_round=facts.sync_round,
+        world_size=facts.world_size,
+        ranks_alive=facts.ranks_alive,
+        samples_trained=facts.samples_trained,
+        samples_dropped=facts.samples_dropped,
+        reason=reason,
+        coverage=coverage,
+        created_at=created_at,
+    )
 
 
 def read_meta_untrusted(body: bytes, *, path: str) -> BundleMeta:

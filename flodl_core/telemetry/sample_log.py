@@ -17,54 +17,13 @@ that fails is kept in `last_error` and never raised.
 import json
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final
 
-import numpy as np
-from numpy.typing import NDArray
+from flodl_core.coordinator.effects import SampleEntry, SampleStatus
+from flodl_core.dispatch.permutation import Permutation
 
 PERMUTATIONS_KEPT: Final = 2
-
-
-class RangeLike(Protocol):
-    """Consecutive positions of a pass's permutation."""
-
-    @property
-    def offset(self) -> int:
-        """The first position."""
-
-    @property
-    def size(self) -> int:
-        """How many."""
-
-
-class PermutationLike(Protocol):
-    """The order of the samples in one pass."""
-
-    def ids(self, offset: int, size: int) -> NDArray[np.int64]:
-        """Return the samples at these positions."""
-
-
-class PermutationMaker(Protocol):
-    """Makes the permutation of a pass."""
-
-    def __call__(self, pass_index: int, /) -> PermutationLike:
-        """Return it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleEntry:
-    """What one commit says of one rank's samples of one epoch."""
-
-    pass_index: int
-    epoch: int
-    cycle: int
-    rank: int
-    status: str
-    """trained or dropped."""
-    ranges: tuple[RangeLike, ...]
-    reason: str | None = None
 
 
 class SampleLog:
@@ -76,12 +35,13 @@ class SampleLog:
         last_error: why the newest failed write failed, or None.
     """
 
-    def __init__(self, path: Path, permutation_of: PermutationMaker) -> None:
+    def __init__(self, path: Path, *, n_samples: int, seed: int) -> None:
         """Open a fresh log.
 
         Args:
             path: the file; an older one there is replaced.
-            permutation_of: the run's permutations, as `Permutation(n, seed, pass)` makes them.
+            n_samples: samples of the dataset.
+            seed: the run's.
 
         Raises:
             OSError: the file cannot be opened.
@@ -92,15 +52,16 @@ class SampleLog:
         self.dropped = 0
         self.last_error: str | None = None
         self._file: IO[str] = path.open("w", encoding="utf-8")
-        self._permutation_of = permutation_of
-        self._kept: OrderedDict[int, PermutationLike] = OrderedDict()
+        self._n_samples = n_samples
+        self._seed = seed
+        self._kept: OrderedDict[int, Permutation] = OrderedDict()
 
     def record(self, entries: Iterable[SampleEntry]) -> bool:
         """Write the entries of one commit and flush; returns whether they were written."""
         lines = []
         for entry in entries:
             samples = sum(one.size for one in entry.ranges)
-            if entry.status == "trained":
+            if entry.status is SampleStatus.TRAINED:
                 self.trained += samples
             else:
                 self.dropped += samples
@@ -124,23 +85,23 @@ class SampleLog:
         permutation = self._permutation(entry.pass_index)
         ids: list[int] = []
         for one in entry.ranges:
-            ids.extend(int(sample) for sample in permutation.ids(one.offset, one.size))
+            ids.extend(permutation.ids(one.offset, one.size).tolist())
         row = {
             "pass": entry.pass_index,
             "epoch": entry.epoch,
             "cycle": entry.cycle,
             "rank": entry.rank,
-            "status": entry.status,
-            "reason": entry.reason,
+            "status": entry.status.value,
+            "reason": entry.reason or None,
             "ranges": [[one.offset, one.size] for one in entry.ranges],
             "ids": ids,
         }
         return json.dumps(row, separators=(",", ":")) + "\n"
 
-    def _permutation(self, pass_index: int) -> PermutationLike:
+    def _permutation(self, pass_index: int) -> Permutation:
         kept = self._kept.get(pass_index)
         if kept is None:
-            kept = self._permutation_of(pass_index)
+            kept = Permutation(self._n_samples, self._seed, pass_index)
             self._kept[pass_index] = kept
             while len(self._kept) > PERMUTATIONS_KEPT:
                 self._kept.popitem(last=False)
@@ -149,7 +110,9 @@ class SampleLog:
         return kept
 
 
-def count_ids(path: Path, *, status: str = "trained") -> dict[int, dict[int, int]]:
+def count_ids(
+    path: Path, *, status: SampleStatus = SampleStatus.TRAINED
+) -> dict[int, dict[int, int]]:
     """Read a sample log back: per pass, how often each id stands there with that status.
 
     Raises:
@@ -160,7 +123,7 @@ def count_ids(path: Path, *, status: str = "trained") -> dict[int, dict[int, int
     with path.open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
-            if row["status"] != status:
+            if row["status"] != status.value:
                 continue
             of_pass = counts.setdefault(row["pass"], {})
             for sample in row["ids"]:
