@@ -1,0 +1,118 @@
+"""One host's contributions to one cycle: who is in, with which mass, and where the values lie.
+
+The set is frozen when the control round ships: from then on every round of the cycle
+is served from the same slots with the same masses, whatever happens to their ranks.
+Slots are read here and nowhere else. A contribution without mass is never read, so
+nothing of it, not even NaN, reaches a sum.
+
+Driven by the thread of the relay or root; it decides nothing about rounds.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flodl_core.ids import Cycle, Rank, Round
+from flodl_core.messages.job import Geometry
+from flodl_core.planes.control_vector import add_rank
+from flodl_core.planes.round_plan import gather, is_contiguous, view_of
+from flodl_core.planes.segment import F32, F64
+from flodl_core.planes.slot import Slot, SlotHeader
+from flodl_core.planes.staging import control_length
+from flodl_core.reduce.buckets import Bucket, bucket_values
+from flodl_core.reduce.fold import Term
+from flodl_core.units import BUCKET_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class _Contribution:
+    rank: Rank
+    slot: Slot
+    header: SlotHeader
+
+    def mass(self, round_: Round) -> float:
+        is_buffers = round_ is Round.BUFFERS
+        return self.header.mass_buffers if is_buffers else self.header.mass_params
+
+    def region(self, round_: Round) -> F32:
+        return self.slot.buffers if round_ is Round.BUFFERS else self.slot.params
+
+
+class HostFold:
+    """The frozen contributions of a host.
+
+    Attributes:
+        control: this host's control vector of the frozen cycle, f64.
+    """
+
+    control: F64
+
+    def __init__(self, geometry: Geometry, world_size: int) -> None:
+        self._world_size = world_size
+        self._contributions: tuple[_Contribution, ...] = ()
+        self._gathered: dict[Rank, F32] = {}
+        self.control = np.zeros(control_length(geometry, world_size), np.float64)
+
+    def freeze(self, cycle: Cycle, ranks: Sequence[Rank], slots: Mapping[Rank, Slot]) -> None:
+        """Take the snapshots of these ranks, ascending, into the cycle.
+
+        Args:
+            cycle: whose snapshots they are; checked when the ready marks came.
+            ranks: with a ready mark.
+            slots: at least theirs.
+        """
+        self._contributions = tuple(
+            _Contribution(rank, slots[rank], slots[rank].header()) for rank in sorted(ranks)
+        )
+        assert all(one.header.cycle == cycle for one in self._contributions)
+        self.control.fill(0.0)
+        for one in self._contributions:
+            add_rank(
+                self.control,
+                self._world_size,
+                one.rank,
+                header=one.header,
+                unfrozen=one.slot.unfrozen,
+            )
+
+    def clear(self) -> None:
+        """Forget the contributions: this host is not in the cycle."""
+        self._contributions = ()
+        self.control.fill(0.0)
+
+    @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """All ranks of the frozen set, those without mass too."""
+        return tuple(one.rank for one in self._contributions)
+
+    def movers(self, round_: Round) -> tuple[Rank, ...]:
+        """Return the ranks that have mass in this round, ascending."""
+        return tuple(one.rank for one in self._contributions if one.mass(round_) > 0)
+
+    def mass(self, round_: Round) -> float:
+        """Return the summed mass of this round; of the control round, that of the parameters."""
+        return sum(one.mass(round_) for one in self._contributions)
+
+    def terms(self, round_: Round, bucket: Bucket) -> list[Term]:
+        """Return what this host adds to a bucket, in ascending rank order.
+
+        The values are views of the slots where the bucket is one run; else they are
+        gathered into kept scratch, valid until the next call.
+        """
+        return [
+            Term(self._values(one, round_, bucket), one.mass(round_))
+            for one in self._contributions
+            if one.mass(round_) > 0
+        ]
+
+    def _values(self, one: _Contribution, round_: Round, bucket: Bucket) -> F32:
+        region = one.region(round_)
+        if is_contiguous(bucket):
+            return view_of(region, bucket)
+        scratch = self._gathered.get(one.rank)
+        if scratch is None:
+            scratch = self._gathered[one.rank] = np.empty(BUCKET_BYTES // 4, np.float32)
+        values = scratch[: bucket_values(bucket)]
+        gather(region, bucket, values)
+        return values

@@ -1,0 +1,317 @@
+"""The relay's half of the star: one host's ranks below, the root above.
+
+```
+Ready marks ─▶ RelayMachine ─▶ ShipRound ─▶ fold slots bucket by bucket ─▶ link
+ranks ◀─ RoundEnd ◀─ FanOut ◀─ RelayMachine ◀─ RoundEnd, after its buckets ◀─ link
+                                      values land in the staging segment ◀─┘
+```
+
+One thread of its own folds, waits and fans out. The link's receiver thread only
+places values and posts. Control frames of the ranks do not pass here. Driven by the
+relay process, which routes its link's callbacks to `on_bucket_begin`, `on_bucket`,
+`on_message` and `on_link_closed`, and learns of the end through `on_ended`.
+"""
+
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from flodl_core.errors import FlodlError, LocalProtocolError
+from flodl_core.ids import HostName, Rank, Round, RoundOutcome
+from flodl_core.messages.data import BucketFrame, RoundEnd
+from flodl_core.messages.job import Envelope
+from flodl_core.messages.mux import RelayDeclareDead
+from flodl_core.net.clock import now
+from flodl_core.planes.data_sockets import DataSockets
+from flodl_core.planes.event_loop import PlaneLoop
+from flodl_core.planes.host_fold import HostFold
+from flodl_core.planes.incoming import IncomingControl, IncomingRound, unexpected_bucket
+from flodl_core.planes.link import BucketLink
+from flodl_core.planes.round_plan import (
+    MAX_AHEAD,
+    RoundPlan,
+    control_frame,
+    is_contiguous,
+    plan_buffers,
+    plan_params,
+)
+from flodl_core.planes.segment import F32
+from flodl_core.planes.staging import Staging
+from flodl_core.reduce.buckets import Bucket, bucket_values
+from flodl_core.reduce.fold import Fold
+from flodl_core.relay.machine import (
+    DropRank,
+    Effect,
+    EndRelay,
+    Event,
+    FanOut,
+    Note,
+    RankGone,
+    RelayMachine,
+    RoundEndReceived,
+    ShipRound,
+    Tick,
+    UpstreamClosed,
+)
+from flodl_core.units import Seconds
+
+LONGEST_WAIT_S: Seconds = 0.1
+"""How often a waiting plane looks up even if nothing wakes it."""
+
+STOP_TIMEOUT_S: Seconds = 5.0
+
+
+class _Ended(Exception):  # noqa: N818 - control flow, never seen outside
+    """The machine ended while a round was under way."""
+
+
+class StarRelay:
+    """The data plane of one worker host.
+
+    Attributes:
+        staging: where the consensus lands.
+    """
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        host: HostName,
+        data_socks: Mapping[Rank, socket.socket],
+        link: BucketLink,
+        *,
+        on_ended: Callable[[str, BaseException | None], None] | None = None,
+        on_note: Callable[[Note], None] | None = None,
+    ) -> None:
+        """Take the sockets and begin.
+
+        Args:
+            envelope: of the run.
+            host: this host's name in it.
+            data_socks: the relay's end of each local rank's DATA socketpair; owned from here on.
+            link: to the root; it stays the caller's, who ends it after `on_ended`.
+            on_ended: told once, in the relay's thread, why there is nothing left to do, and the
+                error if it is one.
+            on_note: told what the relay machine did not act on.
+
+        Raises:
+            LocalProtocolError: the sockets are not those of the host's ranks.
+        """
+        ranks = next((one.ranks for one in envelope.hosts if one.host == host), ())
+        if set(ranks) != set(data_socks) or not ranks:
+            raise LocalProtocolError(
+                f"the relay of host {host} was given sockets of ranks {sorted(data_socks)}, "
+                f"expected {sorted(ranks)}"
+            )
+        self._geometry = envelope.geometry
+        self._world_size = envelope.world_size
+        self._link = link
+        self._on_ended = on_ended
+        self._on_note = on_note
+        self.staging = Staging.create(envelope.geometry, envelope.world_size)
+        self._machine = RelayMachine(
+            ranks,
+            has_buffers=envelope.geometry.buffers_numel > 0,
+            drain_ceiling_s=envelope.spec.stall_timeout_s,
+        )
+        self._loop = PlaneLoop()
+        self._sockets = DataSockets(
+            self._loop,
+            envelope.geometry,
+            self.staging,
+            on_event=self._feed,
+            on_refused=self._rank_refused,
+        )
+        self._fold = Fold()
+        self._host = HostFold(envelope.geometry, envelope.world_size)
+        self._outgoing: dict[int, F32] = {}
+        self._effects: deque[ShipRound | FanOut] = deque()
+        self._incoming: IncomingControl | IncomingRound | None = None
+        self._round_end: RoundEnd | None = None
+        self._end_reason: str | None = None
+        self._sockets.open(data_socks)
+        self._thread = threading.Thread(target=self._run, name="flodl-relay-plane", daemon=True)
+        self._thread.start()
+
+    def on_bucket_begin(self, frame: BucketFrame) -> memoryview:
+        """Return the place for the values of a bucket from the root.
+
+        Raises:
+            RemoteProtocolError: the bucket is out of turn.
+        """
+        if self._incoming is None:
+            raise unexpected_bucket(frame, "none before this host shipped its own")
+        return self._incoming.begin(frame)
+
+    def on_bucket(self, frame: BucketFrame) -> None:
+        """Take note of a bucket whose values are in their place.
+
+        Raises:
+            RemoteProtocolError: the bucket is out of turn.
+        """
+        if self._incoming is None:
+            raise unexpected_bucket(frame, "none before this host shipped its own")
+        self._incoming.complete(frame)
+        self._loop.wake()
+
+    def on_message(self, message: object) -> bool:
+        """Take a message of the root, if it is one for the data plane; return whether it was."""
+        if isinstance(message, RoundEnd):
+            end = message
+            self._loop.post(lambda: self._take_round_end(end))
+        elif isinstance(message, RelayDeclareDead):
+            self.declare_dead(message.rank)
+        else:
+            return False
+        return True
+
+    def on_link_closed(self, reason: str) -> None:
+        """Learn that the root is gone; the relay ends."""
+        self._loop.post(lambda: self._feed(UpstreamClosed(reason)))
+
+    def declare_dead(self, rank: Rank) -> None:
+        """Stop waiting for a local rank; safe from any thread, more than once."""
+        self._loop.post(lambda: self._feed(RankGone(rank)))
+
+    def stop(self) -> None:
+        """End the plane's thread and give its memory and sockets back."""
+        self._loop.post(lambda: self._feed(UpstreamClosed("the relay is stopping")))
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_TIMEOUT_S)
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            while self._end_reason is None or self._effects:
+                if self._effects:
+                    self._perform(self._effects.popleft())
+                else:
+                    self._wait()
+        except _Ended:
+            pass
+        except Exception as raised:
+            error = raised
+        self._sockets.close()
+        self._loop.close()
+        self._incoming = None
+        self._host.clear()
+        self.staging.close()
+        if self._on_ended is not None:
+            self._on_ended(self._end_reason or f"the relay failed: {error}", error)
+
+    def _wait(self) -> None:
+        deadline = self._machine.deadline()
+        instant = now()
+        if deadline is not None and deadline <= instant:
+            self._feed(Tick())
+            return
+        timeout = LONGEST_WAIT_S if deadline is None else min(LONGEST_WAIT_S, deadline - instant)
+        self._loop.wait(timeout)
+
+    def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            if self._end_reason is not None:
+                raise _Ended
+            self._wait()
+
+    def _feed(self, event: Event) -> None:
+        for effect in self._machine.handle(event, now()):
+            self._sort(effect)
+
+    def _sort(self, effect: Effect) -> None:
+        match effect:
+            case ShipRound() | FanOut():
+                self._effects.append(effect)
+            case DropRank():
+                self._sockets.drop(effect.rank)
+                self._rank_refused(effect.rank, effect.reason)
+            case EndRelay():
+                self._end_reason = effect.reason
+            case Note():
+                if self._on_note is not None:
+                    self._on_note(effect)
+
+    def _rank_refused(self, rank: Rank, reason: str) -> None:
+        if self._on_note is not None:
+            self._on_note(Note("rank_refused", {"rank": rank, "reason": reason}))
+
+    def _perform(self, effect: ShipRound | FanOut) -> None:
+        if isinstance(effect, FanOut):
+            for rank in effect.ranks:
+                self._sockets.send(rank, effect.round_end)
+            return
+        if effect.round is Round.CONTROL:
+            self._ship_control(effect)
+        else:
+            self._ship_values(effect)
+        self._until(self._round_is_over)
+        end, self._round_end = self._round_end, None
+        assert end is not None
+        self._feed(RoundEndReceived(end))
+
+    def _take_round_end(self, end: RoundEnd) -> None:
+        if (end.cycle, end.round) == (self._machine.cycle, self._machine.round):
+            self._round_end = end
+        else:
+            self._feed(RoundEndReceived(end))
+
+    def _round_is_over(self) -> bool:
+        """A RoundEnd may overtake the buckets of its round, of which a commit needs all."""
+        if self._round_end is None:
+            return False
+        if self._round_end.outcome is RoundOutcome.FAILED:
+            return True
+        return self._incoming is not None and self._incoming.is_complete
+
+    def _has_failed(self) -> bool:
+        return self._round_end is not None and self._round_end.outcome is RoundOutcome.FAILED
+
+    def _ship_control(self, effect: ShipRound) -> None:
+        self._host.freeze(effect.cycle, effect.ranks, self._sockets.slots)
+        self.staging.begin_cycle(effect.cycle)
+        self._incoming = IncomingControl(effect.cycle, self.staging.control)
+        vector = self._host.control
+        frame = control_frame(
+            effect.cycle, vector, mass=self._host.mass(Round.CONTROL), ranks=self._host.ranks
+        )
+        self._send_bucket(frame, vector.data)
+
+    def _plan(self, effect: ShipRound) -> RoundPlan:
+        if effect.round is Round.BUFFERS:
+            return plan_buffers(self._geometry, effect.cycle)
+        return plan_params(self._geometry, effect.cycle, self.staging.control, self._world_size)
+
+    def _ship_values(self, effect: ShipRound) -> None:
+        plan = self._plan(effect)
+        is_buffers = plan.round is Round.BUFFERS
+        incoming = IncomingRound(plan, self.staging.buffers if is_buffers else self.staging.params)
+        self._incoming = incoming
+        mass, ranks = self._host.mass(plan.round), self._host.movers(plan.round)
+        for index, bucket in enumerate(plan.buckets):
+            bound = index - MAX_AHEAD
+            self._until(lambda bound=bound: incoming.received > bound or self._has_failed())
+            if self._has_failed():
+                return
+            values = self._subtotal(plan.round, index, bucket) if mass > 0 else memoryview(b"")
+            self._send_bucket(plan.frame(index, mass=mass, ranks=ranks), values)
+
+    def _send_bucket(self, frame: BucketFrame, values: memoryview) -> None:
+        try:
+            self._link.send_bucket(frame, values)
+        except (FlodlError, OSError) as error:
+            self._feed(UpstreamClosed(f"the link to the root ended: {error}"))
+            raise _Ended from error
+
+    def _subtotal(self, round_: Round, index: int, bucket: Bucket) -> memoryview:
+        """Fold one bucket; kept buffers are free again once their consensus came back."""
+        terms = self._host.terms(round_, bucket)
+        if len(terms) == 1 and terms[0].mass == 1.0 and is_contiguous(bucket):
+            return terms[0].values.data
+        size = bucket_values(bucket)
+        kept = self._outgoing.get(index % MAX_AHEAD)
+        if kept is None or kept.size < size:
+            kept = self._outgoing[index % MAX_AHEAD] = np.empty(size, np.float32)
+        self._fold.combine(kept[:size], terms)
+        return kept[:size].data
