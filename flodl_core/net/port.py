@@ -28,7 +28,6 @@ from flodl_core.errors import (
     LocalProtocolError,
     RemoteProtocolError,
     TokenRequiredError,
-    WrongTokenError,
 )
 from flodl_core.net import clock, tcp
 from flodl_core.net.addresses import Peer, join_host_port, limit_group, peer_of
@@ -261,14 +260,15 @@ class Port:
                 await self._route(connection)
             if connection.scope.cancelled_caught:
                 self._drop(connection, DropReason.SILENT)
-        except (TokenRequiredError, WrongTokenError) as error:
+        except TokenRequiredError as error:
             self._drop(connection, DropReason.NO_TOKEN, detail=error.happened)
         except RemoteProtocolError as error:
             self._drop(connection, DropReason.BAD_HANDSHAKE, detail=error.happened)
         except TimeoutError:
             self._drop(connection, DropReason.SILENT)
         except PEER_ENDED:
-            self._drop(connection, DropReason.EARLY_END)
+            left_early = not connection.has_spoken
+            self._drop(connection, DropReason.EARLY_END if left_early else DropReason.UNPROVEN)
         finally:
             self._gate.remove(connection.number)
             self._open.pop(connection.number, None)

@@ -24,12 +24,14 @@ class DropReason(StrEnum):
     """It sent no valid first message within the handshake budget."""
     EARLY_END = "early_end"
     """It ended before its handshake did, as health checks and port scans do."""
+    UNPROVEN = "unproven"
+    """Its hello was valid, but it left without a first frame: most often, it has another token."""
     CROWDED_OUT = "crowded_out"
     """A newer connection took its place."""
     BAD_HANDSHAKE = "bad_handshake"
     """What it sent is no handshake of ours, or its first frame does not verify."""
     NO_TOKEN = "no_token"  # noqa: S105 - a name, no secret
-    """It has no token, or another one."""
+    """It asked to join without the token, and was told."""
     TOO_MANY_LINKS = "too_many_links"
     """It proved itself, but as many links as allowed are open."""
 

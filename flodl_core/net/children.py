@@ -1,0 +1,171 @@
+"""Child processes: exec'd, each the leader of its own session, ended as a whole group.
+
+Nothing is forked that goes on as Python: a child is a fresh interpreter that
+gets exactly the descriptors named. The parent's main thread starts it, because
+the kernel ties the child to the thread that did (see `parent_tie`). Who is
+started and what its death means is the roles' business.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Final, TypeAlias
+
+import anyio
+import anyio.to_thread
+
+from flodl_core.errors import LocalProtocolError
+from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, PARENT_PID_VARIABLE
+from flodl_core.units import Seconds
+
+EVICTION_S: Final = 10.0
+"""From the polite signal to SIGKILL."""
+
+Output: TypeAlias = int | IO[bytes] | None
+"""Where a child's stream goes: a descriptor, an open file, or this process's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitStatus:
+    """How a child ended."""
+
+    code: int
+    """Its exit code, or minus the signal number."""
+    signal: str | None
+    """Name of the signal that ended it, such as SIGKILL."""
+
+    def __str__(self) -> str:
+        """Return `exit code 3` or `SIGKILL`."""
+        return self.signal or f"exit code {self.code}"
+
+
+class Child:
+    """One child process and its group. Await `wait` once at least, or nobody reaps it."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", liveness: int) -> None:
+        self._process = process
+        self._liveness = liveness
+        self._status: ExitStatus | None = None
+        self._pidfd = _open_pidfd(process.pid)
+        self._turn = anyio.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Its process id, which is its group's and session's too."""
+        return self._process.pid
+
+    @property
+    def status(self) -> ExitStatus | None:
+        """How it ended; None while it runs or has not been waited for."""
+        return self._status
+
+    async def wait(self) -> ExitStatus:
+        """Wait for its end; whatever is left of its group is killed then. Repeatable."""
+        async with self._turn:
+            if self._status is None:
+                await self._wait_ended()
+                self._reap()
+        assert self._status is not None
+        return self._status
+
+    def kill_group(self) -> None:
+        """Send SIGKILL to the child and everything it started that stayed in its group."""
+        self._signal_group(signal.SIGKILL)
+
+    async def terminate_group(self, grace_s: Seconds = EVICTION_S) -> ExitStatus:
+        """Send SIGTERM, and SIGKILL after `grace_s`; return how the child ended."""
+        self._signal_group(signal.SIGTERM)
+        with anyio.move_on_after(grace_s):
+            return await self.wait()
+        self.kill_group()
+        return await self.wait()
+
+    async def _wait_ended(self) -> None:
+        """Return once the child has ended; it is not reaped, so its group id is still its own."""
+        if self._pidfd is not None:
+            await anyio.wait_readable(self._pidfd)
+        else:
+            await anyio.to_thread.run_sync(
+                os.waitid, os.P_PID, self.pid, os.WEXITED | os.WNOWAIT, abandon_on_cancel=True
+            )
+
+    def _reap(self) -> None:
+        self._signal_group(signal.SIGKILL)
+        code = self._process.wait()
+        name = signal.Signals(-code).name if code < 0 else None
+        self._status = ExitStatus(code=code, signal=name)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+        if self._liveness >= 0:
+            os.close(self._liveness)
+            self._liveness = -1
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    pass_fds: Sequence[int] = (),
+    stdout: Output = None,
+    stderr: Output = None,
+) -> Child:
+    """Start a child in its own session. Main thread only.
+
+    Args:
+        argv: program and arguments; no shell.
+        env: its whole environment; who its parent is and the liveness pipe's
+            number are added, for `parent_tie.tie_from_environment`.
+        pass_fds: descriptors it gets under the same numbers; they stay open
+            here. Every other descriptor is closed in it.
+        stdout: None is this process's own.
+        stderr: None is this process's own.
+
+    Raises:
+        LocalProtocolError: another thread called.
+        OSError: the program cannot be started.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise LocalProtocolError(
+            "a child was started from a thread that may end before the child does",
+            fix="start children from the main thread.",
+        )
+    read_end, write_end = os.pipe()
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env={
+                **env,
+                PARENT_PID_VARIABLE: str(os.getpid()),
+                LIVENESS_FD_VARIABLE: str(read_end),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            pass_fds=(*pass_fds, read_end),
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(write_end)
+        raise
+    finally:
+        os.close(read_end)
+    return Child(process, write_end)
+
+
+def _open_pidfd(pid: int) -> int | None:
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
