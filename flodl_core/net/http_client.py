@@ -1,0 +1,114 @@
+"""A small client of the run's HTTP port, for `flodl status`, `start`, `stop` and `checkpoint`.
+
+Synchronous, because a command line asks once. Proxies of the environment are
+never used: the token would pass through them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+
+from flodl_core.errors import FlodlError
+from flodl_core.ids import ExitCode
+from flodl_core.net.addresses import join_host_port
+from flodl_core.units import Seconds
+
+ASK_S: Final = 5.0
+
+
+class ControllerUnreachableError(FlodlError):
+    """No launcher answers at that address."""
+
+    exit_code = ExitCode.FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerAnswer:
+    """Status and JSON body of an answer."""
+
+    status: int
+    body: Mapping[str, object]
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the action was accepted."""
+        return self.status == httpx.codes.OK
+
+    @property
+    def error(self) -> str:
+        """What the controller said against it; empty if nothing."""
+        return str(self.body.get("error", ""))
+
+
+class ControllerClient:
+    """Asks one launcher.
+
+    Args:
+        host: name or address, IPv6 without brackets.
+        port: of the run.
+        operator_token: sent with every request; None sends none.
+        ask_s: ceiling of one request.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        operator_token: str | None = None,
+        ask_s: Seconds = ASK_S,
+    ) -> None:
+        self.at = join_host_port(host, port)
+        headers = {} if operator_token is None else {"Authorization": f"Bearer {operator_token}"}
+        self._client = httpx.Client(
+            base_url=f"http://{self.at}", headers=headers, timeout=ask_s, trust_env=False
+        )
+
+    def __enter__(self) -> "ControllerClient":
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def state(self) -> ControllerAnswer:
+        """Return the status document; status 503 before the first was published.
+
+        Raises:
+            ControllerUnreachableError: nobody answers, or it is no launcher.
+        """
+        return self._ask("GET", "/state.json", {})
+
+    def post(self, path: str, **parameters: str) -> ControllerAnswer:
+        """Ask for an action, such as `post("/stop", mode="save")`.
+
+        Raises:
+            ControllerUnreachableError: nobody answers, or it is no launcher.
+        """
+        return self._ask("POST", path, parameters)
+
+    def close(self) -> None:
+        """Close what connections are open."""
+        self._client.close()
+
+    def _ask(self, method: str, path: str, parameters: Mapping[str, str]) -> ControllerAnswer:
+        try:
+            answer = self._client.request(method, path, params=dict(parameters))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ControllerUnreachableError(
+                f"no launcher answers at {self.at} ({type(error).__name__})",
+                fix="check that the run is on, and its address and port.",
+            ) from error
+        try:
+            body = answer.json()
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            raise ControllerUnreachableError(
+                f"what answers at {self.at} is no launcher of flodl",
+                fix="check the address and the port of the run.",
+            )
+        return ControllerAnswer(status=answer.status_code, body=body)

@@ -1,0 +1,196 @@
+"""One HTTP request and its answer on a connection, bounded in time and bytes.
+
+h11 reads and writes the protocol; this file moves the bytes, keeps the budgets
+and turns what a client does wrong into a status. It knows no route.
+"""
+
+import http
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+import anyio
+import h11
+
+from flodl_core.net.byte_stream import ByteStream
+from flodl_core.net.http_trust import Credentials
+from flodl_core.net.port import PEER_ENDED, PortConnection
+from flodl_core.units import KIB, Seconds
+
+MAX_REQUEST_BYTES: Final = 8 * KIB
+REQUEST_S: Final = 5.0
+ANSWER_S: Final = 5.0
+
+_LINGER_S: Final = 0.25
+_LINGER_BYTES: Final = 64 * KIB
+_BEARER: Final = "bearer "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a client asks for; its body, if any, was read and is not used."""
+
+    method: str
+    path: str
+    parameters: Mapping[str, str]
+    credentials: Credentials
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What it gets."""
+
+    status: int
+    content_type: str
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = field(default=())
+
+
+Answerer: TypeAlias = Callable[[PortConnection, Request], Awaitable[Response]]
+
+
+class _RefusedRequest(Exception):
+    """The request ends here, with this status."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+async def serve_one(connection: PortConnection, answer: Answerer) -> None:
+    """Read one request, write its answer and end the connection; a vanished client is fine.
+
+    Args:
+        connection: routed as HTTP, nothing read of it.
+        answer: called with a whole request.
+    """
+    protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST_BYTES)
+    has_body = True
+    try:
+        try:
+            request = await _read_request(connection, protocol)
+            connection.first_message_arrived()
+            has_body = request.method != "HEAD"
+            response = await answer(connection, request)
+        except _RefusedRequest as refused:
+            response = _refusal(refused.status, str(refused))
+        with anyio.move_on_after(ANSWER_S):
+            await _write(connection.stream, protocol, response, has_body=has_body)
+            await _linger(connection.stream)
+    except PEER_ENDED:
+        return
+
+
+async def _read_request(connection: PortConnection, protocol: h11.Connection) -> Request:
+    """Read head and body.
+
+    Raises:
+        _RefusedRequest: too slow, too large, or no HTTP.
+        anyio.EndOfStream, anyio.BrokenResourceError: the client went away.
+    """
+    head: h11.Request | None = None
+    received = 0
+    with anyio.move_on_after(REQUEST_S):
+        while True:
+            event = _next_event(protocol)
+            if isinstance(event, h11.Request):
+                head = event
+            elif event is h11.NEED_DATA:
+                if protocol.they_are_waiting_for_100_continue:
+                    await _go_on(connection.stream, protocol)
+                data = await _receive(connection.stream)
+                received += len(data)
+                if received > MAX_REQUEST_BYTES:
+                    raise _RefusedRequest(413, f"a request is {MAX_REQUEST_BYTES} bytes at most")
+                protocol.receive_data(data)
+            elif isinstance(event, h11.EndOfMessage) and head is not None:
+                return _understand(connection, head)
+            elif isinstance(event, h11.ConnectionClosed):
+                raise anyio.EndOfStream
+    raise _RefusedRequest(408, f"the request took over {_seconds(REQUEST_S)}")
+
+
+def _next_event(protocol: h11.Connection) -> object:
+    try:
+        return protocol.next_event()
+    except h11.RemoteProtocolError as error:
+        raise _RefusedRequest(error.error_status_hint, str(error)) from error
+
+
+async def _receive(stream: ByteStream) -> bytes:
+    try:
+        return await stream.receive(MAX_REQUEST_BYTES)
+    except anyio.EndOfStream:
+        return b""
+
+
+async def _go_on(stream: ByteStream, protocol: h11.Connection) -> None:
+    data = protocol.send(h11.InformationalResponse(status_code=100, headers=[]))
+    await stream.send_all(data or b"")
+
+
+def _understand(connection: PortConnection, head: h11.Request) -> Request:
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    try:
+        target = urlsplit(head.target.decode("ascii"))
+        parameters = dict(parse_qsl(target.query, max_num_fields=32))
+    except ValueError as error:
+        raise _RefusedRequest(400, "the request's target is no address") from error
+    authorization = headers.get("authorization", "")
+    is_bearer = authorization.lower().startswith(_BEARER)
+    return Request(
+        method=head.method.decode("latin-1"),
+        path=target.path,
+        parameters=parameters,
+        credentials=Credentials(
+            peer_is_loopback=connection.peer.is_loopback,
+            host=headers.get("host"),
+            origin=headers.get("origin"),
+            bearer=authorization[len(_BEARER) :].strip() if is_bearer else None,
+        ),
+    )
+
+
+async def _write(
+    stream: ByteStream, protocol: h11.Connection, response: Response, *, has_body: bool
+) -> None:
+    if protocol.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+        return
+    head = h11.Response(
+        status_code=response.status,
+        reason=http.HTTPStatus(response.status).phrase.encode(),
+        headers=[
+            ("Content-Type", response.content_type),
+            ("Content-Length", str(len(response.body))),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Connection", "close"),
+            *response.headers,
+        ],
+    )
+    body = response.body if has_body else b""
+    parts = (head, h11.Data(data=body), h11.EndOfMessage())
+    await stream.send_all(b"".join(protocol.send(part) or b"" for part in parts))
+    stream.send_eof()
+
+
+async def _linger(stream: ByteStream) -> None:
+    """Take what the client still sends, so that closing does not cut its answer off."""
+    taken = 0
+    with anyio.move_on_after(_LINGER_S):
+        while taken < _LINGER_BYTES:
+            taken += len(await stream.receive())
+
+
+def _refusal(status: int, reason: str) -> Response:
+    return Response(
+        status=status,
+        content_type="application/json; charset=utf-8",
+        body=json.dumps({"error": reason}).encode(),
+    )
+
+
+def _seconds(duration_s: Seconds) -> str:
+    return f"{duration_s:g} s"
