@@ -42,7 +42,7 @@ class JoinHello:
     run_id: RunId | None = None
     nccl_version: str | None = None
     geometry_sig: str | None = None
-    """`membership.admission.geometry_signature` of what is reduced here; strides do not count."""
+    """`membership.job_facts.geometry_signature` of what is reduced here; strides do not count."""
     wire_dtype: str | None = None
     """The one of the Offer, if this host can speak it."""
 
