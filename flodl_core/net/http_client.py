@@ -1,9 +1,11 @@
-"""A small client of the run's HTTP port, for `flodl status`, `start`, `stop` and `checkpoint`.
+"""A small client of a run's HTTP port, for `flodl status`, `start`, `stop` and `checkpoint`.
 
 Synchronous, because a command line asks once. Proxies of the environment are
-never used: the token would pass through them.
+never used: the token would pass through them. It also names the run that holds a
+port which cannot be bound; whatever answers there is not trusted.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +18,10 @@ from flodl_core.net.addresses import join_host_port
 from flodl_core.units import Seconds
 
 ASK_S: Final = 5.0
+OWNER_S: Final = 1.0
+
+_RUN_ID: Final = re.compile(r"[0-9a-f]{16}")
+_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared, not bound
 
 
 class ControllerUnreachableError(FlodlError):
@@ -112,3 +118,20 @@ class ControllerClient:
                 fix="check the address and the port of the run.",
             )
         return ControllerAnswer(status=answer.status_code, body=body)
+
+
+def describe_owner(bind: str, port: int, *, ask_s: Seconds = OWNER_S) -> str:
+    """Return who listens there: `run 0123456789abcdef`, or `another program`."""
+    run_id = run_id_at(_WILDCARDS.get(bind, bind), port, ask_s=ask_s)
+    return "another program" if run_id is None else f"run {run_id}"
+
+
+def run_id_at(host: str, port: int, *, ask_s: Seconds = OWNER_S) -> str | None:
+    """Return the id of the run whose launcher answers at `host:port`, if one does."""
+    try:
+        with ControllerClient(host, port, ask_s=ask_s) as client:
+            run = client.state().body.get("run")
+    except ControllerUnreachableError:
+        return None
+    run_id = run.get("id") if isinstance(run, dict) else None
+    return run_id if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) else None

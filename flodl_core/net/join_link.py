@@ -25,7 +25,6 @@ from flodl_core.net.handshake import (
     greet,
     read_first_frame,
 )
-from flodl_core.net.tcp_dial import open_tcp
 from flodl_core.units import Seconds
 from flodl_core.wire.codec import decode_untrusted, encode
 from flodl_core.wire.frame import Frame, FrameOpener, FrameSealer
@@ -177,7 +176,7 @@ async def connect_join(
         RefusedError: another token, token required, another version, not flodl
             (a class each); a later dial changes nothing.
     """
-    stream = await open_tcp(host, port, connect_s=connect_s)
+    stream = await tcp.open_tcp(host, port, connect_s=connect_s)
     try:
         client = ClientHandshake(
             Channel.JOIN,

@@ -19,7 +19,6 @@ from flodl_core.net.handshake import (
     greet,
     read_first_frame,
 )
-from flodl_core.net.tcp_dial import open_tcp
 from flodl_core.units import Seconds
 from flodl_core.wire.codec import decode_untrusted
 from flodl_core.wire.frame import FrameOpener, ReceiveCounter
@@ -65,7 +64,7 @@ async def connect_mux(
         TransientJoinError: nobody listens, no answer, unknown host, hung up.
         RefusedError: another salt (another run), another version, not flodl.
     """
-    stream = await open_tcp(host, port, connect_s=connect_s)
+    stream = await tcp.open_tcp(host, port, connect_s=connect_s)
     try:
         client = ClientHandshake(
             Channel.MUX,

@@ -33,7 +33,7 @@ from flodl_core.net import clock, tcp
 from flodl_core.net.addresses import Peer, join_host_port, limit_group, peer_of
 from flodl_core.net.admission_gate import AdmissionGate, GateLimits
 from flodl_core.net.byte_stream import ByteStream
-from flodl_core.net.port_owner import describe_owner
+from flodl_core.net.http_client import describe_owner
 from flodl_core.net.port_statistics import DropNote, DropReason, FloodCollapser, PortStatistics
 from flodl_core.net.routing import PEEK_BYTES, Route, route_untrusted
 from flodl_core.units import Seconds

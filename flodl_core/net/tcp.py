@@ -1,8 +1,7 @@
-"""TCP sockets with the options that every connection of ours has, and the errors of binding one.
+"""TCP sockets: listening, dialling, the options all of ours have, an error for each failure.
 
-Listening sockets are made here and nowhere else. Dialling lives with the two
-link kinds, because what a failure means differs between them; what is common to
-both, the distinct reasons, is here too.
+They are made here and nowhere else, raw and non-blocking, so that whoever gets
+one decides how to wait on it. Nothing is said over them here.
 """
 
 import contextlib
@@ -10,8 +9,11 @@ import errno
 import socket
 from typing import Final
 
+import anyio
+
 from flodl_core.errors import ConfigError, RefusedError, TransientJoinError
 from flodl_core.net.addresses import LARGEST_PORT, join_host_port
+from flodl_core.net.byte_stream import ByteStream
 from flodl_core.units import Seconds
 
 BACKLOG: Final = 1024
@@ -21,6 +23,7 @@ _KEEPALIVE_IDLE_S: Final = 10
 _KEEPALIVE_INTERVAL_S: Final = 5
 _KEEPALIVE_PROBES: Final = 4
 _USER_TIMEOUT_MS: Final = 30_000
+_IN_PROGRESS: Final = frozenset({errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EALREADY})
 
 
 class NobodyListensError(TransientJoinError):
@@ -95,6 +98,35 @@ def listen(bind: str, port: int, *, source: str) -> socket.socket:
     return sock
 
 
+async def open_tcp(host: str, port: int, *, connect_s: Seconds = CONNECT_S) -> ByteStream:
+    """Connect to `host:port`, trying each of its addresses in turn.
+
+    Args:
+        host: a name or a literal address, IPv6 without brackets.
+        port: 1 … 65535.
+        connect_s: ceiling over all addresses.
+
+    Raises:
+        NobodyListensError: the machine refused the connection.
+        UnknownHostError: the name has no address.
+        NoAnswerError: nothing came back within `connect_s`, or no road leads there.
+    """
+    failure: OSError | None = None
+    with anyio.move_on_after(connect_s):
+        try:
+            found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except socket.gaierror as error:
+            raise dial_error(error, host, port) from error
+        for family, _, _, _, sockaddr in found:
+            try:
+                return await _open_one(family, sockaddr)
+            except OSError as error:
+                failure = error
+    if failure is not None:
+        raise dial_error(failure, host, port) from failure
+    raise no_answer(host, port, waited_s=connect_s)
+
+
 def dial_error(error: OSError, host: str, port: int) -> TransientJoinError:
     """Return what a failed connect means to whoever dialled `host:port`."""
     at = join_host_port(host, port)
@@ -136,6 +168,23 @@ def not_flodl(host: str, port: int, *, detail: str) -> NotFlodlError:
         f"what listens at {join_host_port(host, port)} does not speak flodl's protocol: {detail}",
         fix="correct the address or the port; the launcher prints both in its first line.",
     )
+
+
+async def _open_one(family: int, sockaddr: tuple[object, ...]) -> ByteStream:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0)
+        tune(sock)
+        code = sock.connect_ex(sockaddr)
+        if code in _IN_PROGRESS:
+            await anyio.wait_writable(sock)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, "connect")
+    except BaseException:
+        sock.close()
+        raise
+    return ByteStream(sock)
 
 
 def _resolve_bind(bind: str, port: int, *, source: str) -> tuple[int, tuple[object, ...]]:
