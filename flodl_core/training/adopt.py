@@ -1,0 +1,63 @@
+"""Adoption: the consensus of a committed cycle written over a rank's own state.
+
+Active parameter segments and all floating-point buffers are overwritten under
+every name; what did not take part keeps its values, and integer and bool buffers
+are never touched. To be called after the last RoundEnd of the cycle only.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from flodl_core.messages.job import Segment
+from flodl_core.reduce.buckets import active_spans
+from flodl_core.training.flat import FlatLayout
+from flodl_core.training.placement import F32
+
+
+def adopt_params(
+    layout: FlatLayout, consensus: F32, *, slot_params: F32, active: Sequence[bool]
+) -> None:
+    """Overwrite the active parameter segments.
+
+    Args:
+        layout: of the rank's model.
+        consensus: the committed parameter region; it is only read.
+        slot_params: the slot's parameter region, where most homes lie.
+        active: for each segment, whether it took part.
+    """
+    for offset, length in active_spans(layout.geometry, active):
+        slot_params[offset : offset + length] = consensus[offset : offset + length]
+    with torch.no_grad():
+        for placed, is_active in zip(layout.params, active, strict=True):
+            if is_active and not placed.in_slot:
+                placed.home.copy_(_values(consensus, placed.segment).view(placed.segment.shape))
+
+
+def adopt_buffers(layout: FlatLayout, consensus: F32) -> None:
+    """Overwrite every floating-point buffer, under every name.
+
+    Args:
+        layout: of the rank's model.
+        consensus: the committed buffer region; it is only read.
+
+    Raises:
+        SchemaDriftError: a buffer is gone, or has another shape or dtype.
+    """
+    with torch.no_grad():
+        for placed in layout.buffers:
+            values = _values(consensus, placed.segment)
+            for name in placed.names:
+                name.current().copy_(
+                    values.as_strided(name.view.shape, name.view.strides, name.view.storage_offset)
+                )
+
+
+def _values(consensus: F32, segment: Segment) -> torch.Tensor:
+    """Return a copy of a segment as torch holds it: flat, complex where it is."""
+    taken = np.array(consensus[segment.offset : segment.offset + segment.numel])
+    values = torch.from_numpy(taken)
+    if segment.dtype.startswith("complex"):
+        return torch.view_as_complex(values.view(-1, 2))
+    return values

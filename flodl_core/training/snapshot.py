@@ -1,0 +1,139 @@
+"""The snapshot: a rank's state written into its slot, and the verdict on it.
+
+Everything is laid in logical C order, cast to f32, complex numbers as pairs. The
+verdict is decided here, once a cycle and before anybody reads the slot: values that
+are not finite, or whose weighted sum might leave the f32 wire, make the rank declare
+n = 0 and contribute nothing to either round.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from flodl_core.ids import Cycle
+from flodl_core.messages.job import Segment
+from flodl_core.planes.slot import Slot, SlotHeader
+from flodl_core.reduce.mass import gamma_mass, is_representable, mover_mass
+from flodl_core.training.flat import FlatLayout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a rank would contribute if its values are good."""
+
+    cycle: Cycle
+    n: int
+    """Batches since the last sync whose optimizer step was applied."""
+    samples: int
+    """Samples drawn since the last sync."""
+    gamma: float
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotVerdict:
+    """What the snapshot came to."""
+
+    declared: bool
+    n: int
+    """As contributed: 0 where declared."""
+    pre_norm: float
+    """‖parameters‖, accumulated in f64; not finite where a value is not."""
+    fault: str | None
+    """Which tensor made the rank declare, and why."""
+    strays: tuple[str, ...]
+    """Names that were put back into the layout, each named once in a run."""
+
+
+def take_snapshot(layout: FlatLayout, slot: Slot, claim: Claim) -> SnapshotVerdict:
+    """Write parameters, buffers, flags and header into the slot.
+
+    The slot must not be read by anybody: the previous cycle is over, and Ready of this
+    one was not said.
+
+    Raises:
+        SchemaDriftError: the set, shape or dtype of the model's tensors changed.
+    """
+    strays = layout.gather_strays()
+    _write_values(layout, slot)
+    slot.set_unfrozen(layout.unfrozen())
+    mass_params, mass_buffers = gamma_mass(claim.n, claim.gamma), mover_mass(claim.n)
+    params, buffers = torch.from_numpy(slot.params), torch.from_numpy(slot.buffers)
+    pre_norm = _norm(params)
+    good = _fits(params, pre_norm, mass_params, claim.world_size) and _fits(
+        buffers, _norm(buffers), mass_buffers, claim.world_size
+    )
+    declared = not good
+    slot.write_header(
+        SlotHeader(
+            cycle=claim.cycle,
+            n=claim.n if good else 0,
+            samples=claim.samples,
+            mass_params=mass_params if good else 0.0,
+            mass_buffers=mass_buffers if good else 0.0,
+            declared=declared,
+        )
+    )
+    return SnapshotVerdict(
+        declared=declared,
+        n=claim.n if good else 0,
+        pre_norm=pre_norm,
+        fault=None if good else _name_fault(layout, slot, claim),
+        strays=strays,
+    )
+
+
+def _write_values(layout: FlatLayout, slot: Slot) -> None:
+    params, buffers = torch.from_numpy(slot.params), torch.from_numpy(slot.buffers)
+    with torch.no_grad():
+        for placed in layout.params:
+            if not placed.in_slot:
+                _write_segment(params, placed.segment, placed.home)
+        for buffer in layout.buffers:
+            _write_segment(buffers, buffer.segment, buffer.primary.current())
+
+
+def _write_segment(region: torch.Tensor, segment: Segment, source: torch.Tensor) -> None:
+    plain = source.detach().resolve_conj().resolve_neg()
+    values = torch.view_as_real(plain) if plain.is_complex() else plain
+    _values_of(region, segment).view(values.shape).copy_(values)
+
+
+def _values_of(region: torch.Tensor, segment: Segment) -> torch.Tensor:
+    return region[segment.offset : segment.offset + segment.numel]
+
+
+def _norm(values: torch.Tensor) -> float:
+    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) if values.numel() else 0.0
+
+
+def _largest(values: torch.Tensor) -> float:
+    """Return max|x|; NaN if any value is NaN."""
+    if values.numel() == 0:
+        return 0.0
+    smallest, largest = torch.aminmax(values)
+    return float(torch.maximum(-smallest, largest))
+
+
+def _fits(values: torch.Tensor, norm: float, mass: float, world_size: int) -> bool:
+    """Decide on the norm where it can: no |x| is above it, and it is finite if all are."""
+    if is_representable(mass, norm, world_size=world_size):
+        return True
+    return math.isfinite(norm) and is_representable(mass, _largest(values), world_size=world_size)
+
+
+def _name_fault(layout: FlatLayout, slot: Slot, claim: Claim) -> str:
+    regions = (
+        (slot.params, layout.geometry.params, gamma_mass(claim.n, claim.gamma)),
+        (slot.buffers, layout.geometry.buffers, mover_mass(claim.n)),
+    )
+    for array, segments, mass in regions:
+        region = torch.from_numpy(array)
+        for segment in segments:
+            largest = _largest(_values_of(region, segment))
+            if not math.isfinite(largest):
+                return f"{segment.name} holds a value that is not finite"
+            if not is_representable(mass, largest, world_size=claim.world_size):
+                return f"{segment.name} times the mass {mass:g} leaves the range of f32"
+    return "a value is not finite"
