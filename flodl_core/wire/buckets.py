@@ -24,7 +24,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from flodl_core.errors import BadFrameError, LocalProtocolError
+from flodl_core.errors import BadFrameError, FlodlError, LocalProtocolError
 from flodl_core.messages import NUMBERS
 from flodl_core.messages.data import BucketFrame
 from flodl_core.units import BUCKET_BYTES, PIECE_BYTES
@@ -164,7 +164,7 @@ class BucketOpener:
             raise BadFrameError(f"the connection failed before: {self._error}", fix=_CLOSE)
         try:
             return self._advance(header, self._open(header, body))
-        except BadFrameError as error:
+        except FlodlError as error:
             self._error = error.happened
             raise
 
