@@ -169,3 +169,8 @@ def _open_pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except OSError:
         return None
+
+
+def own_environment() -> dict[str, str]:
+    """Return a copy of this process's environment, to be handed to a child or looked at."""
+    return dict(os.environ)

@@ -1,0 +1,183 @@
+"""The children of one host: its ranks, and its relay where it has one.
+
+Starts them, learns of their ends from the system's wait, reports those, samples
+what the ranks use, and ends whatever is left. What an end means is decided
+elsewhere. Used by the agent of a further host and, for its own ranks, by the
+launcher.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from flodl_core.ids import HostName, Rank
+from flodl_core.messages.job import Envelope, JobRef
+from flodl_core.messages.join import HostStats, RankExited
+from flodl_core.net.children import EVICTION_S, Child, ExitStatus, spawn
+from flodl_core.roles.orders import RankOrder, write_order
+from flodl_core.roles.process_stats import read_host_stats
+from flodl_core.roles.rank_ends import RankEnds
+from flodl_core.units import Seconds
+
+STATS_EVERY_S: Seconds = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What a host knows of itself and needs to start a child."""
+
+    host: HostName
+    job: JobRef
+    job_path: Path | None
+    micro_batch: int | None
+    log_path: Callable[[str], Path]
+    """Log file of a process of this host."""
+    output_path: Callable[[str], Path]
+    """Where a child's own output goes."""
+    env: Mapping[str, str]
+    is_verbose: bool = False
+
+
+class HostChildren:
+    """The ranks of one host, as processes.
+
+    Args:
+        facts: of this host.
+        report: takes RankExited and HostStats, on the event loop.
+    """
+
+    def __init__(self, facts: HostFacts, report: Callable[[RankExited | HostStats], None]) -> None:
+        self._facts = facts
+        self._report = report
+        self._ranks: dict[Rank, Child] = {}
+        self._ended: dict[Rank, ExitStatus] = {}
+        self._evicting: set[Rank] = set()
+
+    @property
+    def running(self) -> tuple[Rank, ...]:
+        """Ranks whose process has not ended."""
+        return tuple(rank for rank in self._ranks if rank not in self._ended)
+
+    def start_ranks(
+        self,
+        tasks: anyio.abc.TaskGroup,
+        envelope: Envelope,
+        *,
+        ranks: Sequence[Rank],
+        devices: Sequence[str],
+        ends: Mapping[Rank, RankEnds],
+    ) -> None:
+        """Start one process a rank; the rank ends of the socketpairs are closed here.
+
+        Args:
+            tasks: where each is waited for.
+            envelope: of the run, with the controller's address as dialled.
+            ranks: this host's.
+            devices: one a rank.
+            ends: the ranks' ends of their socketpairs.
+        """
+        threads = max(1, (os.cpu_count() or 1) // len(ranks))
+        for rank, device in zip(ranks, devices, strict=True):
+            order = RankOrder(
+                rank=rank,
+                host=self._facts.host,
+                device=device,
+                threads=threads,
+                job=self._facts.job,
+                job_path=self._facts.job_path,
+                micro_batch=self._facts.micro_batch,
+                control_fd=ends[rank].control.fileno(),
+                data_fd=ends[rank].data.fileno(),
+                log_path=self._facts.log_path(f"rank{rank}"),
+                is_verbose=self._facts.is_verbose,
+                envelope=envelope,
+            )
+            child = start_child(
+                "rank",
+                order,
+                label=("--rank", str(rank)),
+                pass_fds=ends[rank].descriptors(),
+                facts=self._facts,
+                process=f"rank{rank}",
+                extra_env={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
+            )
+            ends[rank].close()
+            self._ranks[rank] = child
+            tasks.start_soon(self._await_end, rank, child)
+        tasks.start_soon(self._report_stats)
+
+    def evict(self, rank: Rank, tasks: anyio.abc.TaskGroup) -> None:
+        """End a rank: kindly first, by force after ten seconds."""
+        child = self._ranks.get(rank)
+        if child is not None and rank not in self._ended and rank not in self._evicting:
+            self._evicting.add(rank)
+            tasks.start_soon(child.terminate_group)
+
+    def kill_all(self) -> None:
+        """Kill every rank that is left, at once."""
+        for rank in self.running:
+            self._ranks[rank].kill_group()
+
+    async def finish(self, grace_s: Seconds = EVICTION_S) -> None:
+        """Wait for every rank to end by itself; kill what is left after `grace_s`."""
+        with anyio.move_on_after(grace_s):
+            for child in self._ranks.values():
+                await child.wait()
+        self.kill_all()
+        with anyio.CancelScope(shield=True):
+            for child in self._ranks.values():
+                await child.wait()
+
+    async def _await_end(self, rank: Rank, child: Child) -> None:
+        status = await child.wait()
+        self._ended[rank] = status
+        self._report(RankExited(rank=rank, code=status.code, signal=status.signal))
+
+    async def _report_stats(self) -> None:
+        while self.running:
+            for rank in self.running:
+                stats = read_host_stats(rank, self._ranks[rank].pid)
+                if stats is not None:
+                    self._report(stats)
+            await anyio.sleep(STATS_EVERY_S)
+
+
+def start_child(
+    role: str,
+    order: object,
+    *,
+    label: Sequence[str],
+    pass_fds: Sequence[int],
+    facts: HostFacts,
+    process: str,
+    extra_env: Mapping[str, str] | None = None,
+) -> Child:
+    """Start `python -m flodl_core.roles.<role>` with its order; its output goes to a file."""
+    order_fd = write_order(order)
+    path = facts.output_path(process)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with path.open("ab") as output:
+            return spawn(
+                [
+                    sys.executable,
+                    "-m",
+                    f"flodl_core.roles.{role}",
+                    *label,
+                    "--host",
+                    facts.host,
+                    "--order-fd",
+                    str(order_fd),
+                ],
+                env={**facts.env, **(extra_env or {})},
+                pass_fds=(*pass_fds, order_fd),
+                stdout=output,
+                stderr=output,
+            )
+    finally:
+        os.close(order_fd)

@@ -1,0 +1,78 @@
+"""Asks a child process what the job is, so that launcher and agent load no torch."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+from pydantic import TypeAdapter, ValidationError
+
+from flodl_core.errors import JobError
+from flodl_core.messages.job import JobFacts, JobRef
+from flodl_core.net.children import spawn
+from flodl_core.roles.orders import InspectOrder, write_order
+from flodl_core.units import Seconds
+
+_FACTS = TypeAdapter(JobFacts)
+_LAST_LINES = 20
+
+
+async def ask_inspector(
+    job: JobRef, job_path: Path | None, *, env: Mapping[str, str], timeout_s: Seconds
+) -> JobFacts:
+    """Run the inspector and return what it found.
+
+    Raises:
+        JobError: the job cannot be built; the inspector's own line says why.
+    """
+    order_fd = write_order(InspectOrder(job=job, job_path=job_path))
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            child = spawn(
+                [sys.executable, "-m", "flodl_core.roles.inspector", "--order-fd", str(order_fd)],
+                env=env,
+                pass_fds=(order_fd,),
+                stdout=out,
+                stderr=err,
+            )
+        finally:
+            os.close(order_fd)
+        try:
+            with anyio.fail_after(timeout_s):
+                status = await child.wait()
+        except TimeoutError as error:
+            raise JobError(
+                f"job {job.name!r} was not built in {timeout_s:g} s",
+                fix="make its model and data faster to build, or raise inspect_timeout_s",
+            ) from error
+        finally:
+            child.kill_group()
+            with anyio.CancelScope(shield=True):
+                await child.wait()
+        out.seek(0)
+        err.seek(0)
+        answer, complaint = out.read(), err.read().decode(errors="replace")
+    lines = answer.splitlines()
+    if status.code == 0 and lines:
+        try:
+            return _FACTS.validate_json(lines[-1])
+        except ValidationError as error:
+            complaint = str(error)
+    raise _job_error(job, complaint, ended=str(status))
+
+
+def _job_error(job: JobRef, complaint: str, *, ended: str) -> JobError:
+    """Return the inspector's complaint as our own error."""
+    lines = [line for line in complaint.strip().splitlines() if line.strip()]
+    starts = [number for number, line in enumerate(lines) if line.startswith("error: ")]
+    if starts:
+        said = lines[starts[-1] :]
+        fix = next((line.split("Fix: ", 1)[1] for line in said if "Fix: " in line), "")
+        return JobError(said[0].removeprefix("error: "), fix=fix)
+    tail = " | ".join(lines[-_LAST_LINES:])[-2000:]
+    return JobError(
+        f"inspecting job {job.name!r} ended with {ended}" + (f": {tail}" if tail else ""),
+        fix="run `flodl inspect-job` with the same job to see it alone",
+    )

@@ -1,0 +1,88 @@
+"""What a child process is told: one frozen order each, in an inherited memory file.
+
+The file has no name and holds no secret; a salt travels on a pipe of its own. The
+command line of a child says only who it is, for a reader of `ps`.
+"""
+
+import os
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import TypeAdapter
+
+from flodl_core.ids import HostName, Rank
+from flodl_core.messages.job import Envelope, JobRef
+from flodl_core.net.shared_memory import create_memfd
+
+OrderT = TypeVar("OrderT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectOrder:
+    """Build this job once and print its facts as JSON."""
+
+    job: JobRef
+    job_path: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankOrder:
+    """Train as this rank."""
+
+    rank: Rank
+    host: HostName
+    device: str
+    threads: int
+    job: JobRef
+    job_path: Path | None
+    micro_batch: int | None
+    control_fd: int
+    data_fd: int
+    log_path: Path
+    is_verbose: bool
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayEnds:
+    """The relay's descriptors of one rank."""
+
+    rank: Rank
+    control_fd: int
+    data_fd: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayOrder:
+    """Carry and fold for this host."""
+
+    host: HostName
+    ends: tuple[RelayEnds, ...]
+    salt_fd: int
+    log_path: Path
+    is_verbose: bool
+    envelope: Envelope
+
+
+@cache
+def _adapter(kind: type[OrderT]) -> TypeAdapter[OrderT]:
+    return TypeAdapter(kind)
+
+
+def write_order(order: object) -> int:
+    """Return a descriptor of a memory file that holds the order; the caller closes it."""
+    body = _adapter(type(order)).dump_json(order)
+    fd = create_memfd("flodl-order", len(body))
+    os.pwrite(fd, body, 0)
+    return fd
+
+
+def read_order(fd: int, kind: type[OrderT]) -> OrderT:
+    """Read the order of this process and close its descriptor."""
+    try:
+        body = os.pread(fd, os.fstat(fd).st_size, 0)
+    finally:
+        os.close(fd)
+    return _adapter(kind).validate_json(body)
