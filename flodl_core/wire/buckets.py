@@ -32,6 +32,7 @@ from flodl_core.wire.codec import decode_untrusted, encode
 from flodl_core.wire.frame import (
     BUCKET_KIND,
     HEADER_BYTES,
+    TAG_BYTES,
     Header,
     ReceiveCounter,
     SendCounter,
@@ -46,8 +47,8 @@ _GCM_TAG_BYTES: Final = 16
 _ASSOCIATED_BYTES: Final = HEADER_BYTES + _INDEX.size
 PIECE_OVERHEAD_BYTES: Final = _INDEX.size + _GCM_TAG_BYTES
 """What follows the header besides the values: index and tag."""
-MAX_PIECE_BODY_BYTES: Final = PIECE_BYTES + PIECE_OVERHEAD_BYTES
-"""The largest body of a piece; a receive buffer of this size fits all."""
+MAX_PIECE_BODY_BYTES: Final = PIECE_BYTES + max(PIECE_OVERHEAD_BYTES, TAG_BYTES)
+"""The largest body of a piece or a message frame; a receive buffer of this size fits all."""
 
 _CLOSE: Final = "the connection is closed; if this repeats, look for what alters bytes on the way"
 

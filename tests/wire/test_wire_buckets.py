@@ -350,6 +350,13 @@ def test_no_nonce_occurs_twice_in_a_direction_whatever_is_sent():
     assert numbers == list(range(9))
 
 
+def test_one_receive_buffer_fits_the_largest_body_of_pieces_and_message_frames():
+    counter = SendCounter()
+    pieces = sealed(frame_of(PIECE_BYTES), PATTERN[:PIECE_BYTES], counter=counter)
+    frames = [*FrameSealer(HMAC_KEY, counter).pieces(34, bytes(2 * PIECE_BYTES))]
+    assert max(len(sent) - HEADER_BYTES for sent in pieces + frames) == MAX_PIECE_BODY_BYTES
+
+
 def test_equal_buckets_are_sealed_differently_each_time():
     counter = SendCounter()
     first = sealed(frame_of(64), bytes(64), counter=counter)
