@@ -124,7 +124,7 @@ def spawn(
     Args:
         argv: program and arguments; no shell.
         env: its whole environment; who its parent is and the liveness pipe's
-            number are added, for `parent_tie.tie_from_environment`.
+            number are added, for `parent_tie`.
         pass_fds: descriptors it gets under the same numbers; they stay open
             here. Every other descriptor is closed in it.
         stdout: None is this process's own.
@@ -162,6 +162,11 @@ def spawn(
     return Child(process, write_end)
 
 
+def own_environment() -> dict[str, str]:
+    """Return a copy of this process's environment, to be handed to a child or looked at."""
+    return dict(os.environ)
+
+
 def _open_pidfd(pid: int) -> int | None:
     if not hasattr(os, "pidfd_open"):
         return None
@@ -169,8 +174,3 @@ def _open_pidfd(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except OSError:
         return None
-
-
-def own_environment() -> dict[str, str]:
-    """Return a copy of this process's environment, to be handed to a child or looked at."""
-    return dict(os.environ)
