@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from flodl_core.messages.job import Segment
-from flodl_core.reduce.buckets import active_spans
+from flodl_core.reduce.buckets import Run
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.placement import F32
 
 
 def adopt_params(
-    layout: FlatLayout, consensus: F32, *, slot_params: F32, active: Sequence[bool]
+    layout: FlatLayout, consensus: F32, *, slot_params: F32, spans: Sequence[Run]
 ) -> None:
     """Overwrite the active parameter segments.
 
@@ -25,13 +25,13 @@ def adopt_params(
         layout: of the rank's model.
         consensus: the committed parameter region; it is only read.
         slot_params: the slot's parameter region, where most homes lie.
-        active: for each segment, whether it took part.
+        spans: the runs that took part, as the params round covered them.
     """
-    for offset, length in active_spans(layout.geometry, active):
+    for offset, length in spans:
         slot_params[offset : offset + length] = consensus[offset : offset + length]
     with torch.no_grad():
-        for placed, is_active in zip(layout.params, active, strict=True):
-            if is_active and not placed.in_slot:
+        for placed in layout.params:
+            if not placed.in_slot and _is_covered(placed.segment, spans):
                 placed.home.copy_(_values(consensus, placed.segment).view(placed.segment.shape))
 
 
@@ -52,6 +52,12 @@ def adopt_buffers(layout: FlatLayout, consensus: F32) -> None:
                 name.current().copy_(
                     values.as_strided(name.view.shape, name.view.strides, name.view.storage_offset)
                 )
+
+
+def _is_covered(segment: Segment, spans: Sequence[Run]) -> bool:
+    return segment.numel > 0 and any(
+        offset <= segment.offset < offset + length for offset, length in spans
+    )
 
 
 def _values(consensus: F32, segment: Segment) -> torch.Tensor:

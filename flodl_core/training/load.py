@@ -9,7 +9,6 @@ import importlib
 import importlib.machinery
 import importlib.util
 import inspect
-import pkgutil
 import sys
 import traceback
 from pathlib import Path
@@ -36,7 +35,7 @@ def load_job(ref: JobRef, *, path: Path | None = None) -> TrainJob:
     """
     module_name, _, attribute = ref.name.partition(":")
     if ref.kind == RECIPE:
-        module, attribute = _import_recipe(ref.name), "job"
+        module, attribute = _import_recipe(ref.name)
     elif ref.kind == MODULE:
         _search_here()
         module = _import(module_name, what=f"job module {module_name!r}")
@@ -54,8 +53,10 @@ def load_job(ref: JobRef, *, path: Path | None = None) -> TrainJob:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return one line: class and text of an error, and the line of the user's code it came from."""
+    """Return one line: class, text and place of an error; one of ours says it all in its text."""
     text = " ".join(str(error).split())
+    if isinstance(error, FlodlError):
+        return text
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "importlib" not in frame.filename]
     place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
@@ -128,20 +129,10 @@ def _search_here() -> None:
         sys.path.append(here)
 
 
-def _import_recipe(name: str) -> ModuleType:
-    package = _import(_RECIPES, what="the package of recipes")
-    known = sorted(
-        module.name
-        for module in pkgutil.iter_modules(package.__path__)
-        if not module.name.startswith("_")
-    )
-    listed = getattr(package, "RECIPES", known)
-    if name not in known or name not in listed:
-        raise JobError(
-            f"recipe {name!r} is unknown",
-            fix=f"choose one of {', '.join(listed)}, or name path/to/file.py:job",
-        )
-    return _import(f"{_RECIPES}.{name}", what=f"recipe {name!r}")
+def _import_recipe(name: str) -> tuple[ModuleType, str]:
+    """Return the recipe's module and attribute; the package lies above this one, so by name."""
+    recipe = _import(_RECIPES, what="the package of recipes").find_recipe(name)
+    return _import(recipe.module, what=f"recipe {name!r}"), recipe.attribute
 
 
 def _import_file(stem: str, path: Path | None) -> ModuleType:

@@ -83,7 +83,7 @@ def eval_batches(
     batch_size: int,
     device: torch.device,
 ) -> Iterator[Batch]:
-    """Yield the whole of a dataset in its own order, on the device; the last batch may be smaller."""
+    """Yield a whole dataset in its own order, on the device; the last batch may be smaller."""
     make = collate or default_collate
     count = len(dataset)
     for start in range(0, count, batch_size):

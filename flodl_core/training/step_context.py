@@ -61,6 +61,7 @@ class StepContext:
         self.steps_applied = 0
         self._applied = False
         self._unscaled = False
+        self._scalars: dict[str, tuple[float, float]] = {}
         self._scaler = self._make_scaler()
         state = optimizer.state_dict()["state"]
         self._initial_state = copy.deepcopy(state) if state else {}
@@ -156,6 +157,22 @@ class StepContext:
             self.steps_applied = steps_before
         self._applied = applied
         return applied
+
+    def scalar(self, name: str, value: float, *, count: float = 1.0) -> None:
+        """Note a number of this batch; the cohort's report shows the mean over all counts.
+
+        Args:
+            name: such as `accuracy`.
+            value: the sum over `count` things.
+            count: things that the value is a sum of.
+        """
+        total, counted = self._scalars.get(name, (0.0, 0.0))
+        self._scalars[name] = (total + value, counted + count)
+
+    def take_scalars(self) -> dict[str, tuple[float, float]]:
+        """Return the (sum, count) pairs noted since the last call."""
+        taken, self._scalars = self._scalars, {}
+        return taken
 
     def begin_batch(self, *, epoch: int, global_step: int, lr_factor: float | None) -> None:
         """Prepare for the next batch: position, learning rate, and no step seen yet."""

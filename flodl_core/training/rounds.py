@@ -1,0 +1,141 @@
+"""A rank's part in a cycle: snapshot, the rounds as they end, adoption.
+
+It drives the rank's end of the data plane and nothing else: the schedule is the
+pacer's, the messages are the worker's. Nothing of the model changes before the
+last RoundEnd of the cycle came.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from flodl_core.ids import Cycle, Round, RoundOutcome, SyncOutcome
+from flodl_core.messages.data import RoundEnd
+from flodl_core.planes.slot import Slot
+from flodl_core.planes.staging import Staging
+from flodl_core.reduce.buckets import Run
+from flodl_core.reduce.divergence import Divergence, divergence_triple
+from flodl_core.training.adopt import adopt_buffers, adopt_params
+from flodl_core.training.flat import FlatLayout
+from flodl_core.training.snapshot import Claim, SnapshotVerdict, take_snapshot
+from flodl_core.units import Seconds
+
+
+class StarPort(Protocol):
+    """A rank's end of the data plane; `planes.star_client.StarClient` is one."""
+
+    @property
+    def slot(self) -> Slot:
+        """This rank's snapshot, writable here."""
+
+    @property
+    def staging(self) -> Staging:
+        """The host's consensus, read-only here."""
+
+    def ready(self, cycle: Cycle) -> None:
+        """Say that the slot holds this cycle's snapshot."""
+
+    def wait_round(self, timeout_s: Seconds) -> RoundEnd:
+        """Wait for the next round to end; raises TimeoutError, or RunLostError at its end."""
+
+    def ends_cycle(self, end: RoundEnd) -> bool:
+        """Return whether the cycle is over for this rank with this round."""
+
+    def active_spans(self, cycle: Cycle) -> tuple[Run, ...]:
+        """Return the runs that this cycle's params round covers, after its control round."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleResult:
+    """How a cycle ended for this rank."""
+
+    cycle: Cycle
+    outcome: SyncOutcome
+    samples: int
+    """Drawn since the sync before."""
+    divergence: Divergence | None
+    """Absent unless committed."""
+    resets_state: bool
+    """The rank adopted the consensus in place of values that were not finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    claim: Claim
+    verdict: SnapshotVerdict
+
+
+class RankRounds:
+    """One rank's data plane, cycle by cycle."""
+
+    def __init__(self, layout: FlatLayout, star: StarPort) -> None:
+        self._layout = layout
+        self._star = star
+        self._offered: _Offered | None = None
+        self._spans: tuple[Run, ...] = ()
+        self._divergence: Divergence | None = None
+        self._params_committed = False
+
+    def offer(self, claim: Claim) -> SnapshotVerdict:
+        """Take the snapshot of a cycle and say Ready.
+
+        Raises:
+            SchemaDriftError: the model's tensors changed.
+        """
+        self._spans, self._divergence, self._params_committed = (), None, False
+        verdict = take_snapshot(self._layout, self._star.slot, claim)
+        self._offered = _Offered(claim, verdict)
+        self._star.ready(claim.cycle)
+        return verdict
+
+    def wait(self, timeout_s: Seconds) -> CycleResult | None:
+        """Wait for the next round of the cycle; adopt after its last one.
+
+        Args:
+            timeout_s: longest wait.
+
+        Returns:
+            The result if the cycle is over, else None: call again.
+
+        Raises:
+            RunLostError: the host's relay or launcher is gone.
+        """
+        offer = self._offered
+        assert offer is not None, "no cycle was offered"
+        try:
+            end = self._star.wait_round(timeout_s)
+        except TimeoutError:
+            return None
+        if end.cycle != offer.claim.cycle:
+            return None
+        committed = end.outcome is RoundOutcome.COMMITTED
+        if committed and end.round is Round.CONTROL:
+            self._spans = self._star.active_spans(end.cycle)
+        if committed and end.round is Round.PARAMS:
+            self._params_committed = True
+            if not offer.verdict.declared:
+                self._divergence = divergence_triple(
+                    self._star.slot.params, self._star.staging.params, self._spans
+                )
+        return self._finish(offer, end) if self._star.ends_cycle(end) else None
+
+    def _finish(self, offer: _Offered, end: RoundEnd) -> CycleResult:
+        if self._params_committed:
+            adopt_params(
+                self._layout,
+                self._star.staging.params,
+                slot_params=self._star.slot.params,
+                spans=self._spans,
+            )
+        if end.round is Round.BUFFERS and end.outcome is RoundOutcome.COMMITTED:
+            adopt_buffers(self._layout, self._star.staging.buffers)
+        declined = self._params_committed and offer.verdict.declared
+        outcome = SyncOutcome.DECLINED if declined else SyncOutcome.UNREALIZED
+        if self._params_committed and not declined:
+            outcome = SyncOutcome.COMMITTED
+        return CycleResult(
+            cycle=offer.claim.cycle,
+            outcome=outcome,
+            samples=offer.claim.samples,
+            divergence=self._divergence if outcome is SyncOutcome.COMMITTED else None,
+            resets_state=declined,
+        )

@@ -1,0 +1,358 @@
+"""The training thread of a rank: the loop that performs what the pacer says.
+
+Build, rendezvous, then one action at a time until Leave. It owns the model and the
+data; the schedule is the pacer's, the values are the data plane's, the words go
+through the channel to the bridge. A rank process runs it in its main thread; tests
+run several as threads.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+
+from flodl_core.dispatch.actions import (
+    AwaitRounds,
+    BatchFinished,
+    CheckpointWritten,
+    CycleAdopted,
+    EvalFinished,
+    Hold,
+    HoldReason,
+    Leave,
+    ReportEpoch,
+    RunEval,
+    TakeSnapshot,
+    TrainBatch,
+    WriteCheckpoint,
+)
+from flodl_core.dispatch.pacer import RankPacer
+from flodl_core.errors import FlodlError, RunLostError
+from flodl_core.ids import ExitCode, RankPhase
+from flodl_core.messages.control import (
+    CoordHeartbeat,
+    SetCallbackRole,
+    Shutdown,
+    ShutdownWithSave,
+    StartEpoch,
+    Update,
+)
+from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind, Uid
+from flodl_core.messages.timing import (
+    CheckpointResult,
+    EvalResult,
+    Exiting,
+    LrUpdate,
+    SnapshotReady,
+    SyncAck,
+)
+from flodl_core.net import clock
+from flodl_core.training.batches import move_batch
+from flodl_core.training.build import Trainee, build_trainee, seed_compute
+from flodl_core.training.channel import RankChannel
+from flodl_core.training.death_record import write_death_record
+from flodl_core.training.epoch_totals import EpochTotals
+from flodl_core.training.job import TrainJob
+from flodl_core.training.load import describe_error
+from flodl_core.training.local_buffers import pack_local_buffers
+from flodl_core.training.rounds import RankRounds, StarPort
+from flodl_core.training.seat import Seat
+from flodl_core.training.snapshot import Claim
+from flodl_core.units import Milliseconds, Seconds
+
+POLL_S = 0.05
+"""While a round is awaited, messages are looked at this often."""
+
+HOLD_S = 1.0
+
+_LR_CHANGE = 0.01
+"""Relative change of the learning rate that is worth a message."""
+
+Value = bool | int | float | str | None
+
+
+class EventLog(Protocol):
+    """Where the training thread writes what happened; a ProcessLog is one."""
+
+    def info(self, event: str, **fields: Value) -> None:
+        """Record what happened."""
+
+    def warning(self, event: str, **fields: Value) -> None:
+        """Record what somebody should look at."""
+
+    def exception(self, event: str, error: BaseException, **fields: Value) -> None:
+        """Record what failed, with its traceback."""
+
+
+class RankWorker:
+    """One rank's training.
+
+    Args:
+        seat: which rank of which world.
+        job: loaded.
+        star: the rank's end of the data plane.
+        channel: towards the bridge.
+        log: of this process.
+    """
+
+    def __init__(
+        self, seat: Seat, job: TrainJob, *, star: StarPort, channel: RankChannel, log: EventLog
+    ) -> None:
+        self._seat = seat
+        self._job = job
+        self._star = star
+        self._channel = channel
+        self._log = log
+        self._pacer = RankPacer(seat.rank, seat.envelope.spec.batch_size)
+        self._totals = EpochTotals()
+        self._trainee: Trainee | None = None
+        self._rounds: RankRounds | None = None
+        self._pass: int | None = None
+        self._last_batch_at: Seconds | None = None
+        self._lr_told: float | None = None
+        self._left = False
+        self._perform: dict[type, Callable[..., None]] = {
+            TrainBatch: self._train,
+            TakeSnapshot: self._snapshot,
+            AwaitRounds: self._await_rounds,
+            ReportEpoch: self._report,
+            WriteCheckpoint: self._write_checkpoint,
+            RunEval: self._evaluate,
+            Hold: self._hold,
+            Leave: self._leave,
+        }
+
+    @property
+    def trainee(self) -> Trainee:
+        """The model with all that belongs to it, once it is built."""
+        assert self._trainee is not None, "the model is not built yet"
+        return self._trainee
+
+    def run(self) -> int:
+        """Build, train until the coordinator says to leave, and return the exit code.
+
+        Never raises for what the job does: that ends in Exiting with one line, the
+        traceback in the log, a death record and exit code 1.
+        """
+        try:
+            self._train_to_the_end()
+        except RunLostError as error:
+            self._log.warning("run_lost", error=str(error))
+            return ExitCode.JOIN_RUN_LOST
+        except Exception as error:
+            line = describe_error(error)
+            self._log.exception("training_failed", error, rank=self._seat.rank)
+            write_death_record(self._seat, line)
+            self._channel.post(Exiting(rank=self._seat.rank, error=line))
+            return ExitCode.FAILED
+        self._log.info("training_ended", batches=self._channel.step_count)
+        return ExitCode.DONE
+
+    def _train_to_the_end(self) -> None:
+        self._channel.phase = RankPhase.JOINING
+        self._trainee = build_trainee(self._job, self._seat, self._star.slot)
+        self._rounds = RankRounds(self._trainee.layout, self._star)
+        self._meet()
+        while not self._left:
+            while (message := self._channel.poll()) is not None:
+                self._take(message)
+            action = self._pacer.next_action()
+            if not isinstance(action, TrainBatch):
+                self._channel.flush()
+            self._perform[type(action)](action)
+        self._channel.phase = RankPhase.DONE
+
+    def _meet(self) -> None:
+        """Say that this rank is here, and wait for its role and the uid."""
+        self._channel.phase = RankPhase.WAITING
+        envelope, rank = self._seat.envelope, self._seat.rank
+        self._channel.post(
+            RendezvousHello(
+                dataset_sig=envelope.dataset_sig,
+                global_rank=rank,
+                host_name=self._seat.host.host,
+            )
+        )
+        while not self._left:
+            message = self._channel.receive(HOLD_S)
+            if isinstance(message, Role) and message.role is RoleKind.GENERATE:
+                self._channel.post(Uid(uid=os.urandom(128)))
+                return
+            if isinstance(message, Uid):
+                return
+            if isinstance(message, Shutdown | ShutdownWithSave):
+                self._leave(Leave(None))
+            elif message is not None and not isinstance(message, Role):
+                self._take(message)
+
+    def _take(self, message: object) -> None:
+        if isinstance(message, CoordHeartbeat | SetCallbackRole):
+            return
+        plan = message.plan if isinstance(message, StartEpoch) else None
+        if isinstance(message, Update):
+            plan = message.next_plan
+        if plan is not None:
+            self._totals.begin(plan.epoch, clock.now())
+        self._handle(message)
+
+    def _train(self, action: TrainBatch) -> None:
+        self._channel.phase = RankPhase.TRAINING
+        trainee, job = self.trainee, self._job
+        pass_index = self._seat.pass_of(action.epoch)
+        if pass_index != self._pass:
+            self._pass = pass_index
+            seed_compute(self._seat, pass_index)
+        began = clock.now()
+        fetched = trainee.loader.fetch(pass_index, action.offset, action.size)
+        batch = move_batch(fetched, self._seat.device)
+        have_data = clock.now()
+        step = self._pacer.global_step
+        trainee.context.begin_batch(
+            epoch=action.epoch,
+            global_step=step,
+            lr_factor=job.scheduler(step) if job.scheduler else None,
+        )
+        loss = _loss_value(job.step(trainee.context, batch))
+        applied = trainee.context.finish_batch()
+        self._note_batch(action, loss, began=began, have_data=have_data)
+        self._tell_lr()
+        self._handle(BatchFinished(action.size, applied))
+
+    def _note_batch(
+        self, action: TrainBatch, loss: float | None, *, began: Seconds, have_data: Seconds
+    ) -> None:
+        now = clock.now()
+        data_ms, batch_ms = (have_data - began) * 1e3, (now - have_data) * 1e3
+        since = (now - self._last_batch_at) * 1e3 if self._last_batch_at is not None else 0.0
+        self._last_batch_at = now
+        self._channel.report_batch(
+            (batch_ms, data_ms, since, self._channel.step_count + 1, action.size, loss)
+        )
+        self._totals.add_batch(
+            action.epoch, now, samples=action.size, loss=loss, data_ms=data_ms, ms=batch_ms
+        )
+        if scalars := self.trainee.context.take_scalars():
+            self._totals.add_scalars(action.epoch, scalars)
+
+    def _tell_lr(self) -> None:
+        lr = self.trainee.context.learning_rate()
+        told = self._lr_told
+        if told is None or abs(lr - told) > _LR_CHANGE * abs(told):
+            self._lr_told = lr
+            self._channel.post(LrUpdate(rank=self._seat.rank, lr=lr))
+
+    def _snapshot(self, action: TakeSnapshot) -> None:
+        assert self._rounds is not None
+        self._channel.phase = RankPhase.SNAPSHOT
+        verdict = self._rounds.offer(
+            Claim(
+                cycle=action.cycle,
+                n=action.n,
+                samples=action.samples,
+                gamma=self._seat.envelope.spec.gamma,
+                world_size=self._seat.envelope.world_size,
+            )
+        )
+        if verdict.strays:
+            self._log.warning("parameters_strayed", names=", ".join(verdict.strays))
+        if verdict.declared:
+            self._log.warning("declared_non_finite", cycle=action.cycle, fault=verdict.fault)
+        self._channel.post(
+            SnapshotReady(
+                rank=self._seat.rank, cycle=action.cycle, n=verdict.n, samples=action.samples
+            )
+        )
+
+    def _await_rounds(self, action: AwaitRounds) -> None:
+        assert self._rounds is not None
+        self._channel.phase = RankPhase.REDUCING
+        result = self._rounds.wait(POLL_S)
+        if result is None:
+            return
+        if result.resets_state:
+            self.trainee.context.reset_state()
+            self._log.warning("took_consensus_for_own_values", cycle=action.cycle)
+        triple = result.divergence
+        self._channel.post(
+            SyncAck(
+                rank=self._seat.rank,
+                cycle=result.cycle,
+                outcome=result.outcome,
+                step_count=self._channel.step_count,
+                divergence=triple.divergence if triple else None,
+                pre_norm=triple.pre_norm if triple else None,
+                post_norm=triple.post_norm if triple else None,
+                samples=result.samples,
+            )
+        )
+        self._handle(CycleAdopted(result.cycle, result.outcome))
+
+    def _report(self, action: ReportEpoch) -> None:
+        self._channel.post(self._totals.report(self._seat.rank, action.epoch, clock.now()))
+
+    def _write_checkpoint(self, action: WriteCheckpoint) -> None:
+        self._channel.phase = RankPhase.SAVING
+        began = clock.now()
+        packed, error = {}, None
+        try:
+            packed = pack_local_buffers(self.trainee.layout)
+        except FlodlError as failure:
+            error = describe_error(failure)
+        self._channel.post(
+            CheckpointResult(
+                rank=self._seat.rank,
+                version=action.version,
+                elapsed_ms=_ms_since(began),
+                error=error,
+                local_buffers=packed,
+            )
+        )
+        self._handle(CheckpointWritten(action.version))
+
+    def _evaluate(self, action: RunEval) -> None:
+        self._channel.phase = RankPhase.CALLBACK
+        found = self.trainee.evaluator.evaluate(self.trainee.model)
+        if found.error is not None:
+            self._log.warning("evaluation_failed", epoch=action.epoch, error=found.error)
+        self._channel.post(
+            EvalResult(
+                rank=self._seat.rank,
+                schedule_id=action.schedule_id,
+                epoch=action.epoch,
+                metric=found.metric,
+                metric_name=self._job.metric_name,
+                elapsed_ms=found.elapsed_ms,
+                error=found.error,
+                report=found.report,
+            )
+        )
+        self._handle(EvalFinished(action.schedule_id))
+
+    def _hold(self, action: Hold) -> None:
+        idle = action.reason in (HoldReason.NO_PLAN, HoldReason.PLAN_USED_UP)
+        self._channel.phase = RankPhase.WAITING if idle else RankPhase.HELD
+        message = self._channel.receive(HOLD_S)
+        if message is not None:
+            self._take(message)
+
+    def _leave(self, action: Leave) -> None:
+        self._log.info("leaving", save_reason=action.save_reason)
+        self._channel.post(Exiting(rank=self._seat.rank))
+        self._left = True
+
+    def _handle(self, event: object) -> None:
+        for note in self._pacer.handle(event):
+            named = {f"of_{key}" if key == "event" else key: v for key, v in note.fields.items()}
+            self._log.info(note.code, **named)
+
+
+def _loss_value(loss: torch.Tensor | float) -> float | None:
+    """Return the loss as a number; None where it is not finite, which no sum may hold."""
+    value = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
+    return value if math.isfinite(value) else None
+
+
+def _ms_since(began: Seconds) -> Milliseconds:
+    return (clock.now() - began) * 1e3
