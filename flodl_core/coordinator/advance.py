@@ -1,0 +1,186 @@
+"""What follows from what is known: finish, trigger, aggregate, begin, end.
+
+What it is: the fixed point after each event. Each step looks at the state, does at
+most one thing and says whether it did; they are tried in the order of a tick.
+What it is not: an event handler.
+Who drives it: `coordinator.machine` after every event.
+"""
+
+from collections.abc import Callable
+
+from flodl_core.coordinator import averaging, ending
+from flodl_core.coordinator.aggregation import EpochTotals
+from flodl_core.coordinator.gate import GateVerdict, review_gate
+from flodl_core.coordinator.rendezvous import RendezvousPhase
+from flodl_core.coordinator.state import (
+    SYNC_WINDOW_BATCHES,
+    EpochFacts,
+    EvalWait,
+    RunStage,
+    RunState,
+)
+from flodl_core.messages.control import EpochAggregated, ExecuteEval, StartEpoch
+from flodl_core.units import Seconds
+
+_MOST_STEPS = 64
+
+Step = Callable[[RunState, Seconds], bool]
+
+
+def settle(state: RunState, now: Seconds) -> None:
+    """Do everything that the state allows."""
+    for _ in range(_MOST_STEPS):
+        if state.stage is RunStage.ENDED:
+            return
+        if not any(step(state, now) for step in STEPS):
+            return
+    raise AssertionError(f"the coordinator does not come to rest in stage {state.stage}")
+
+
+def _poll_rendezvous(state: RunState, now: Seconds) -> bool:
+    done = state.rendezvous.phase is RendezvousPhase.DONE
+    if state.stage is not RunStage.RENDEZVOUS or not done:
+        return False
+    state.stage = RunStage.INITIAL
+    averaging.trigger(state, now)
+    return True
+
+
+def review(state: RunState) -> GateVerdict:
+    """The gate's verdict now."""
+    if state.cycle.pending:
+        return GateVerdict(open=False, reason=f"cycle {state.cycle.cycle} is pending")
+    before = state.verdict.blocker if state.verdict else None
+    return review_gate(
+        state.cohort.alive,
+        SYNC_WINDOW_BATCHES,
+        hold=state.saves.hold_reason(state.committed_version or 0),
+        is_quiesced=state.is_quiesced,
+        suspect=state.cohort[before] if before is not None else None,
+    )
+
+
+def _poll_gate(state: RunState, now: Seconds) -> bool:
+    if state.stage is not RunStage.TRAINING or state.book.open is None:
+        state.verdict = None
+        state.quiet_since = None
+        return False
+    state.verdict = verdict = review(state)
+    if verdict.open:
+        averaging.trigger(state, now)
+        return True
+    if state.cycle.pending or verdict.blocker is not None:
+        state.quiet_since = None
+    elif state.quiet_since is None:
+        state.quiet_since = now
+    return False
+
+
+def _poll_aggregate(state: RunState, now: Seconds) -> bool:
+    """Close the epoch when its samples are settled and its reports are complete."""
+    book, totals = state.book, state.totals
+    if state.quiet_since is None or totals is None or book.open is None or not book.settled:
+        return False
+    if totals.missing(state.cohort.alive_ranks, book.attributed_samples):
+        return False
+    span = book.open.span
+    dropped = book.dropped_of_open()
+    facts = EpochFacts(
+        epoch=span.event,
+        pass_index=span.pass_index,
+        label=span.label,
+        loss=totals.loss,
+        samples=span.whole.size - dropped,
+        dropped=dropped,
+        duration_s=now - book.open.opened_at,
+        syncs=state.cycle.last_cycle + 1 - book.open.first_cycle,
+    )
+    state.epochs.append(facts)
+    book.close()
+    state.totals = None
+    state.quiet_since = None
+    loss = f"loss {facts.loss:.6g}" if facts.loss is not None else "no loss"
+    state.announce(
+        "epoch_aggregated",
+        f"epoch {facts.label}: {loss}, {facts.samples} samples trained, {dropped} dropped",
+        epoch=facts.epoch,
+        loss=facts.loss,
+        samples=facts.samples,
+    )
+    state.send_alive(EpochAggregated(epoch=facts.epoch, loss=facts.loss, samples=facts.samples))
+    if state.has_eval and state.stop is None:
+        _begin_eval(state, facts.epoch, now)
+    return True
+
+
+def _begin_eval(state: RunState, epoch: int, now: Seconds) -> None:
+    target = state.cohort.alive_ranks[0]
+    state.stage = RunStage.EVALUATING
+    state.evaluation = EvalWait(schedule_id=epoch, epoch=epoch, target=target, since=now)
+    state.send(target, ExecuteEval(schedule_id=epoch, epoch=epoch, target_rank=target))
+
+
+def _poll_stop(state: RunState, now: Seconds) -> bool:
+    """A stop need not wait where no window is under way."""
+    if state.stop is None or state.ending:
+        return False
+    if state.stage is RunStage.EVALUATING:
+        ending.close_for_stop(state, now)
+        return True
+    if state.stage is not RunStage.TRAINING or state.cycle.pending:
+        return False
+    stepping = any(record.ledger.open_batches for record in state.cohort.alive)
+    quiet = state.book.open is None or (state.quiet_since is not None and not stepping)
+    if quiet:
+        ending.close_for_stop(state, now)
+    return quiet
+
+
+def _poll_next(state: RunState, now: Seconds) -> bool:
+    """Begin the next event, or end the run after the last one."""
+    if state.stage is not RunStage.TRAINING or state.book.open is not None or state.cycle.pending:
+        return False
+    if not state.book.has_next:
+        ending.close_done(state, now)
+        return True
+    ranks = state.cohort.alive_ranks
+    if not ranks:
+        return False
+    span, plans = state.book.begin(ranks, now, cycle=state.cycle.last_cycle + 1)
+    state.totals = EpochTotals(epoch=span.event)
+    for rank, plan in plans.items():
+        state.send(rank, StartEpoch(plan=plan))
+    state.mark_able(ranks, now)
+    if span.tail.size:
+        state.announce(
+            "tail_dropped",
+            f"epoch {span.label}: the last {span.tail.size} samples are less than a batch of "
+            f"{state.spec.batch_size} and are left out",
+            epoch=span.event,
+            samples=span.tail.size,
+        )
+    idle = [rank for rank, plan in plans.items() if plan.size == 0]
+    if idle:
+        names = ", ".join(str(rank) for rank in idle)
+        state.announce(
+            "ranks_idle",
+            f"epoch {span.label}: {len(ranks)} ranks share fewer batches; idle: {names}",
+            epoch=span.event,
+        )
+    return True
+
+
+def _poll_leaving(state: RunState, _now: Seconds) -> bool:
+    return ending.poll_leaving(state)
+
+
+STEPS: tuple[Step, ...] = (
+    _poll_rendezvous,
+    averaging.poll_finish,
+    _poll_gate,
+    _poll_stop,
+    _poll_aggregate,
+    _poll_next,
+    ending.poll_closing,
+    _poll_leaving,
+)

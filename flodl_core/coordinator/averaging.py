@@ -1,0 +1,203 @@
+"""One averaging, trigger to finish: what is sent, what is entered, what follows.
+
+What it is: the transitions of the CPU cycle with their deeds. Samples are settled
+when the params round has ended, before any rank knows; the cycle is over when every
+alive rank acknowledged it, and then all are released together.
+What it is not: the gate, and not the arithmetic of a reduce.
+Who drives it: `coordinator.machine` on RoundEnded, `advance` after each event.
+"""
+
+from collections.abc import Sequence
+
+from flodl_core.coordinator import dead_ranks, ending
+from flodl_core.coordinator.cycle import CyclePhase
+from flodl_core.coordinator.effects import RecordSamples, Severity
+from flodl_core.coordinator.events import RoundEnded
+from flodl_core.coordinator.saves import SavePurpose
+from flodl_core.coordinator.state import Commit, RunStage, RunState
+from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
+from flodl_core.messages.control import RequestParams, SetGlobalStep, Update
+from flodl_core.messages.data import RankTally
+from flodl_core.reduce.mass import gamma_mass
+from flodl_core.units import Seconds
+
+DECLARED_IN_A_ROW = 3
+"""Declared cycles in a row that evict a rank, and barren ones that end the run."""
+
+
+def trigger(state: RunState, now: Seconds) -> None:
+    """Begin the next cycle with every alive rank."""
+    cycle = state.cycle.trigger(now)
+    for record in state.cohort:
+        record.ledger.arm()
+    state.quiet_since = None
+    state.send_alive(RequestParams(cycle=cycle))
+
+
+def end_round(state: RunState, event: RoundEnded, now: Seconds) -> None:
+    """Enter the end of a round."""
+    if event.outcome is RoundOutcome.FAILED and event.cycle == state.cycle.cycle:
+        _round_failed(state, event, now)
+        return
+    if not state.cycle.end_round(event):
+        state.note(
+            "round_out_of_place", cycle=event.cycle, round=event.round, pending=state.cycle.cycle
+        )
+        return
+    if event.round is Round.CONTROL and event.outcome is not RoundOutcome.COMMITTED:
+        _settle(state, event.cycle, (), now)
+        _count_declared(state, state.cycle.tallies, realized=False)
+    elif event.round is Round.PARAMS:
+        committed = event.outcome is RoundOutcome.COMMITTED
+        if committed:
+            _commit(state, event)
+        _settle(state, event.cycle, event.ranks_accepted if committed else (), now)
+        _count_declared(state, state.cycle.tallies, realized=committed)
+
+
+def _round_failed(state: RunState, event: RoundEnded, now: Seconds) -> None:
+    detail = f"the {event.round} round of cycle {event.cycle} failed at the root"
+    if state.committed_version is None:
+        ending.give_up(state, "reduce_failed", detail)
+    else:
+        ending.close_failed(state, SaveReason.REDUCE_STALL, detail, now)
+
+
+def _commit(state: RunState, event: RoundEnded) -> None:
+    """The consensus of this cycle is the committed one from now on."""
+    state.committed_version = event.cycle
+    if event.cycle == 0:
+        return
+    state.syncs += 1
+    gamma = state.spec.gamma
+    masses = {
+        tally.rank: gamma_mass(tally.n, gamma)
+        for tally in state.cycle.tallies
+        if tally.rank in event.ranks_accepted
+    }
+    total = sum(masses.values())
+    for record in state.cohort.alive:
+        record.weight = masses.get(record.rank, 0.0) / total if total > 0 else None
+    state.global_step += sum(
+        tally.n for tally in state.cycle.tallies if tally.rank in event.ranks_accepted
+    )
+
+
+def _settle(state: RunState, cycle: Cycle, accepted: Sequence[Rank], now: Seconds) -> None:
+    """Enter what became of every sample in the cycle, then free the samples in limbo."""
+    before = state.book.trained_samples
+    settlement = state.book.settle(cycle, state.cycle.tallies, accepted)
+    trained = state.book.trained_samples - before
+    state.commits.append(Commit(at=now, samples=trained))
+    for entry in settlement.entries:
+        record = state.cohort[entry.rank]
+        samples = sum(part.size for part in entry.ranges)
+        if entry.reason:
+            record.dropped_samples += samples
+            state.announce(
+                "samples_dropped",
+                f"{samples} samples of {record.where} are dropped in cycle {cycle}: {entry.reason}",
+                rank=entry.rank,
+                samples=samples,
+                reason=entry.reason,
+            )
+        else:
+            record.trained_samples += samples
+    if settlement.entries:
+        state.out.append(RecordSamples(settlement.entries))
+    for rank, samples, held in settlement.overdrawn:
+        state.note("tally_exceeds_holding", rank=rank, samples=samples, held=held)
+    for rank, samples in settlement.partly_counted:
+        state.alert(
+            Severity.WARN,
+            "partly_counted",
+            f"{samples} samples of {state.cohort[rank].where} may count twice: its host broke "
+            f"off in the params round of cycle {cycle}",
+            rank=rank,
+        )
+    for record in state.cohort:
+        if record.gone and state.book.held_samples(record.rank):
+            dead_ranks.reclaim(state, record, now)
+
+
+def _count_declared(state: RunState, tallies: Sequence[RankTally], *, realized: bool) -> None:
+    """Count the ranks whose values were not finite, for eviction or for the end of the run."""
+    declared = [tally for tally in tallies if tally.declared]
+    for tally in declared:
+        record = state.cohort[tally.rank]
+        after = "it adopts the consensus" if realized else "nobody had finite values"
+        state.alert(
+            Severity.WARN,
+            "nonfinite",
+            f"the values of {record.where} are not finite in cycle {state.cycle.cycle}; {after}",
+            rank=tally.rank,
+        )
+    if realized:
+        state.barren_cycles = 0
+        for tally in tallies:
+            if tally.declared:
+                state.cohort[tally.rank].declared_in_a_row += 1
+            elif tally.n > 0:
+                state.cohort[tally.rank].declared_in_a_row = 0
+    elif declared:
+        state.barren_cycles += 1
+
+
+def poll_finish(state: RunState, now: Seconds) -> bool:
+    """Finish the cycle if every alive rank has acknowledged it."""
+    cycle = state.cycle
+    alive = state.cohort.alive_ranks
+    if cycle.phase is not CyclePhase.ADOPTING or not alive or cycle.missing(alive):
+        return False
+    if state.stage not in (RunStage.INITIAL, RunStage.TRAINING):
+        return False
+    number = cycle.cycle
+    assert number is not None
+    cycle.finish(now)
+    for record in state.cohort:
+        record.ledger.finish()
+    if state.committed_version is None:
+        ending.give_up(
+            state, "initial_broadcast_failed", "the initial parameters of rank 0 are not finite"
+        )
+        return True
+    initial = state.stage is RunStage.INITIAL
+    if initial:
+        state.stage = RunStage.TRAINING
+        state.saves.start_clock(now)
+    _evict_declarers(state, now)
+    if not state.ending:
+        _release(state, number, now, initial=initial)
+    return True
+
+
+def _evict_declarers(state: RunState, now: Seconds) -> None:
+    for record in state.cohort.alive:
+        if record.declared_in_a_row >= DECLARED_IN_A_ROW:
+            reason = f"its values were not finite in {DECLARED_IN_A_ROW} cycles in a row"
+            dead_ranks.evict(state, record, reason, now)
+
+
+def _release(state: RunState, cycle: Cycle, now: Seconds, *, initial: bool) -> None:
+    """End the run here if it is to end, else save if that is due and let the ranks go on."""
+    if state.barren_cycles >= DECLARED_IN_A_ROW:
+        ending.close_failed(
+            state,
+            SaveReason.NON_FINITE,
+            f"no rank had finite values in {DECLARED_IN_A_ROW} cycles in a row",
+            now,
+        )
+        return
+    if state.stop is not None:
+        ending.close_for_stop(state, now)
+        return
+    if state.saves.is_due(now):
+        ending.ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
+    elif initial:
+        ending.ask_for_save(state, SavePurpose.PRIME, SaveReason.CHECKPOINT, now)
+    assert state.committed_version is not None
+    state.send_alive(
+        Update(version=state.committed_version, cycle=cycle),
+        SetGlobalStep(n=state.global_step),
+    )
+    state.mark_able(state.cohort.alive_ranks, now)

@@ -1,0 +1,159 @@
+"""What follows a death: the rank's samples come back and go to the survivors.
+
+What it is: the chain of one loss, in order: alert, mark, tell root and relay, take
+back its samples, give them to survivors, re-target what it owed. Samples that may be
+in a pending cycle stay in limbo until that cycle's params round has ended, because a
+rank that dies after its ready mark is still in the round.
+What it is not: the detection; `liveness` and the roles report.
+Who drives it: `coordinator.inbox`, `tick`, `averaging` (evictions).
+"""
+
+from collections.abc import Sequence
+
+from flodl_core.coordinator import ending
+from flodl_core.coordinator.cohort import RankLife, RankRecord
+from flodl_core.coordinator.effects import DeclareRankDead, EvictRank, Severity
+from flodl_core.coordinator.rendezvous import RendezvousPhase
+from flodl_core.coordinator.state import EvalWait, RunStage, RunState
+from flodl_core.dispatch.ranges import Range
+from flodl_core.ids import Rank, RankPhase, SaveReason
+from flodl_core.messages.control import ExecuteEval, ExtendPartition
+from flodl_core.units import Seconds
+
+FIRST_RANK = Rank(0)
+
+
+def evict(state: RunState, record: RankRecord, reason: str, now: Seconds) -> None:
+    """End a rank that answers but must not go on, and go on without it."""
+    state.out.append(EvictRank(record.rank, reason))
+    bury(state, record, f"evicted: {reason}", now)
+
+
+def bury(state: RunState, record: RankRecord, cause: str, now: Seconds) -> None:
+    """Take a rank out of the run because it was lost."""
+    if record.gone or state.stage is RunStage.ENDED:
+        state.note("gone_already", rank=record.rank, cause=cause)
+        return
+    never_heard = record.life is RankLife.EXPECTED
+    state.first_cause = state.first_cause or f"{record.where}: {cause}"
+    if state.stage is not RunStage.LEAVING:
+        state.alert(
+            Severity.CRITICAL, "rank_lost", f"{record.where} was lost: {cause}", rank=record.rank
+        )
+    _take_out(state, record, RankLife.DEAD, cause)
+    if never_heard:
+        ending.give_up(
+            state, "rendezvous_failed", f"{record.where} ended before it said Hello: {cause}"
+        )
+        return
+    _go_on_without(state, record, now)
+
+
+def let_go(state: RunState, record: RankRecord, now: Seconds) -> None:
+    """A rank said Exiting without an error: it is no loss, but it takes no further part."""
+    _take_out(state, record, RankLife.EXITED, "exited")
+    if state.stage is not RunStage.LEAVING:
+        state.note("exited_early", rank=record.rank)
+        _go_on_without(state, record, now)
+
+
+def _take_out(state: RunState, record: RankRecord, life: RankLife, cause: str) -> None:
+    record.cause = cause
+    record.phase = RankPhase.LOST if life is RankLife.DEAD else RankPhase.DONE
+    record.weight = None
+    state.cohort.set_life(record, life)
+    state.out.append(DeclareRankDead(record.rank, cause))
+
+
+def _go_on_without(state: RunState, record: RankRecord, now: Seconds) -> None:
+    if state.stage is RunStage.LEAVING:
+        return
+    if record.rank == FIRST_RANK and state.committed_version is None and not state.ending:
+        ending.give_up(
+            state,
+            "initial_broadcast_failed",
+            f"{record.where} was lost before its parameters reached the others: {record.cause}",
+        )
+        return
+    if not state.cohort.alive:
+        _nobody_left(state, now)
+        return
+    _review_failures(state, now)
+    if state.stage is RunStage.RENDEZVOUS:
+        if state.rendezvous.phase is RendezvousPhase.GENERATING:
+            state.out.extend(state.rendezvous.review(now))
+        return
+    reclaim(state, record, now)
+    ending.target_lost(state, record.rank, now)
+    _retarget_eval(state, record.rank, now)
+
+
+def _nobody_left(state: RunState, now: Seconds) -> None:
+    if state.committed_version is None and not state.ending:
+        ending.give_up(state, "all_ranks_lost", "every rank was lost before the first commit")
+        return
+    if not state.ending:
+        count = len(state.cohort)
+        ending.close_failed(
+            state,
+            SaveReason.ALL_RANKS_LOST,
+            f"none of {count} ranks is left" if count > 1 else "the only rank was lost",
+            now,
+        )
+    save = state.saves.current
+    if save is not None and save.target is not None:
+        ending.target_lost(state, save.target, now)
+
+
+def _review_failures(state: RunState, now: Seconds) -> None:
+    limit, lost = state.settings.max_failure, state.cohort.lost
+    if limit is not None and lost >= limit and not state.ending:
+        if state.committed_version is None:
+            ending.give_up(state, "max_failure_exceeded", f"{lost} ranks were lost")
+            return
+        ending.close_failed(
+            state,
+            SaveReason.MAX_FAILURE_EXCEEDED,
+            f"{lost} ranks were lost and max_failure is {limit}",
+            now,
+        )
+
+
+def reclaim(state: RunState, record: RankRecord, now: Seconds) -> None:
+    """Take back the samples of a gone rank, but what a pending cycle may still count."""
+    survivors = state.cohort.alive_ranks
+    if state.ending or not survivors:
+        return
+    parts = state.book.reclaim(record.rank, keep_samples=_limbo_samples(state, record))
+    if parts:
+        _give(state, parts, survivors, now)
+
+
+def _limbo_samples(state: RunState, record: RankRecord) -> int:
+    """Samples that must stay with a gone rank until the params round has ended."""
+    if not state.cycle.pending or state.cycle.params_ended:
+        return 0
+    ready = state.cycle.evidence(record.rank).ready
+    return state.book.held_samples(record.rank) if ready is None else ready.samples
+
+
+def _give(state: RunState, parts: Sequence[Range], survivors: Sequence[Rank], now: Seconds) -> None:
+    assert state.book.open is not None
+    epoch = state.book.open.span.event
+    idle = [rank for rank in survivors if not state.may_step(rank)]
+    for rank, part in state.book.give(parts, survivors):
+        state.send(rank, ExtendPartition(epoch=epoch, offset=part.offset, size=part.size))
+    state.mark_able(idle, now)
+
+
+def _retarget_eval(state: RunState, rank: Rank, now: Seconds) -> None:
+    wait = state.evaluation
+    if wait is None or wait.target != rank or state.ending:
+        return
+    target = state.cohort.alive_ranks[0]
+    state.evaluation = EvalWait(
+        schedule_id=wait.schedule_id, epoch=wait.epoch, target=target, since=now
+    )
+    state.send(
+        target, ExecuteEval(schedule_id=wait.schedule_id, epoch=wait.epoch, target_rank=target)
+    )

@@ -1,0 +1,175 @@
+"""What shall be done, in the words of the coordinator.
+
+What it is: the frozen effects that `Coordinator.handle` returns, all in the
+imperative. They are performed in order; none of them waits for a peer.
+What it is not: an action; the launcher performs them.
+Who drives it: the coordinator's parts append them, the launcher carries them out.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from flodl_core.dispatch.ranges import Range
+from flodl_core.ids import Cycle, Rank, SaveReason
+from flodl_core.machines import Note, NoteValue
+from flodl_core.messages.timing import TensorBlob
+
+
+class SampleStatus(StrEnum):
+    """What became of samples."""
+
+    TRAINED = "trained"
+    DROPPED = "dropped"
+
+
+class Severity(StrEnum):
+    """How loud an alert is."""
+
+    WARN = "warn"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a rendezvous or control message to one rank."""
+
+    rank: Rank
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareRankDead:
+    """Tell root and relay to stop waiting for that rank, and end its process if it runs."""
+
+    rank: Rank
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvictRank:
+    """Tell that rank's host to end it: kindly first, then by force."""
+
+    rank: Rank
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SampleEntry:
+    """Samples of one rank in one cycle that are accounted for, once and for all.
+
+    Attributes:
+        epoch: event number; `pass_index` says which pass the ranges are positions of.
+        reason: why they were dropped, empty if trained.
+        ranges: positions in the pass's permutation, in the order of training.
+    """
+
+    pass_index: int
+    epoch: int
+    cycle: Cycle
+    rank: Rank
+    status: SampleStatus
+    reason: str
+    ranges: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSamples:
+    """Append these to the sample log."""
+
+    entries: tuple[SampleEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochCoverage:
+    """What is not yet trained nor dropped of one event."""
+
+    epoch: int
+    total_samples: int
+    uncovered: tuple[Range, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFacts:
+    """What the meta file says besides the files' digests.
+
+    Attributes:
+        epoch: event number that is under way, or the number of events at the end.
+        sync_round: the version, which is the cycle of the commit that is saved.
+        coverage: events that have begun and are not complete.
+    """
+
+    epoch: int
+    epochs: int
+    epoch_splits: int
+    global_step: int
+    sync_round: int
+    world_size: int
+    ranks_alive: int
+    seed: int
+    batch_size: int
+    n_samples: int
+    samples_trained: int
+    samples_dropped: int
+    coverage: tuple[EpochCoverage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SaveBundle:
+    """Pin the root's committed values of that version now, write them, answer SaveFinished."""
+
+    version: int
+    reason: SaveReason
+    facts: SaveFacts
+    local_buffers: dict[str, TensorBlob]
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseAlert:
+    """Tell the operator.
+
+    Attributes:
+        alert_class: rank_lost, nonfinite, save_failed, …; repeats of one collapse.
+        rank: whom it is about, if one rank.
+    """
+
+    severity: Severity
+    alert_class: str
+    rank: Rank | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A fact for the log and the operator that is no alert, such as the tail of a pass."""
+
+    topic: str
+    text: str
+    fields: dict[str, NoteValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run is over; end every process that is left and exit with this code.
+
+    Attributes:
+        reason: one word or two: finished, stopped, reduce_stall, …
+        detail: one sentence, with the root cause of a failure.
+    """
+
+    exit_code: int
+    reason: str
+    detail: str
+
+
+Effect: TypeAlias = (
+    Send
+    | DeclareRankDead
+    | EvictRank
+    | RecordSamples
+    | SaveBundle
+    | RaiseAlert
+    | Announce
+    | Note
+    | RunFinished
+)

@@ -1,0 +1,260 @@
+"""How a run ends: stop, stall, failure, or having done everything.
+
+What it is: the three last stages. CLOSING saves the last commit: a rank is asked for
+what only it has, then the root's values are written. LEAVING waits for the ranks'
+farewell, bounded. ENDED says so once.
+What it is not: the decision that training is over; `advance` takes that.
+Who drives it: every part that meets an end, and the ticks of `coordinator.tick`.
+"""
+
+from flodl_core.coordinator.effects import RunFinished, SaveBundle, SaveFacts, Severity
+from flodl_core.coordinator.events import SaveFinished, StopKind, StopRequested
+from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
+from flodl_core.coordinator.state import Closing, RunStage, RunState, StopOrder
+from flodl_core.ids import ExitCode, Rank, SaveReason
+from flodl_core.messages.control import Checkpoint, Shutdown, ShutdownWithSave
+from flodl_core.units import Seconds
+
+_SAVED_CODES = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVED)
+"""Exit codes that promise a bundle; without one they become NOT_SAVED."""
+
+
+def request_stop(state: RunState, request: StopRequested, now: Seconds) -> None:
+    """Take an operator's or a signal's wish to end the run."""
+    if state.stage is RunStage.ENDED:
+        state.note("stop_after_end", who=request.who)
+    elif request.kind is StopKind.NOW:
+        finish(state, request.exit_code, "stopped", f"stopped at once by {request.who}")
+    elif state.stop is not None:
+        state.note("stop_already_requested", who=request.who)
+    else:
+        state.stop = StopOrder(request=request, since=now)
+        grace = state.settings.stop_grace_s
+        state.announce(
+            "stop_requested",
+            f"{request.who} asked to stop: finishing the window, then saving (within {grace:g} s)",
+            who=request.who,
+        )
+        if state.stage is RunStage.RENDEZVOUS:
+            give_up(state, "stopped", f"stopped by {request.who} before anything was trained")
+
+
+def give_up(state: RunState, label: str, detail: str) -> None:
+    """End a run that has nothing to save: no consensus was ever committed."""
+    code = state.stop.request.exit_code if state.stop else ExitCode.FAILED
+    state.send_alive(Shutdown())
+    finish(state, code, label, detail)
+
+
+def close_for_stop(state: RunState, now: Seconds, *, ask: bool = True) -> None:
+    """Save and leave because somebody asked to stop."""
+    assert state.stop is not None
+    request = state.stop.request
+    begin_closing(
+        state,
+        Closing(
+            exit_code=request.exit_code,
+            save_reason=SaveReason.GRACEFUL_SHUTDOWN,
+            label="stopped",
+            detail=f"stopped by {request.who} and saved",
+            since=now,
+            ask=ask,
+        ),
+    )
+
+
+def close_done(state: RunState, now: Seconds) -> None:
+    """Save and leave because every sample of every pass is accounted for."""
+    begin_closing(
+        state,
+        Closing(
+            exit_code=ExitCode.DONE,
+            save_reason=SaveReason.GRACEFUL_SHUTDOWN,
+            label="finished",
+            detail=f"{state.book.trained_samples} samples trained, "
+            f"{state.book.dropped_samples} dropped, {state.syncs} syncs",
+            since=now,
+            ask=True,
+            plain=True,
+        ),
+    )
+
+
+def close_failed(state: RunState, reason: SaveReason, detail: str, now: Seconds) -> None:
+    """Save the last commit with what is known and leave: the run cannot go on."""
+    cause = f"; first cause: {state.first_cause}" if state.first_cause else ""
+    state.alert(Severity.CRITICAL, reason.value, detail)
+    begin_closing(
+        state,
+        Closing(
+            exit_code=ExitCode.FAILED,
+            save_reason=reason,
+            label=reason.value,
+            detail=detail + cause,
+            since=now,
+            ask=False,
+        ),
+    )
+
+
+def begin_closing(state: RunState, closing: Closing) -> None:
+    """Enter CLOSING; a run that is ending already goes on with the end it has."""
+    if state.ending:
+        state.note("already_ending", label=closing.label)
+        return
+    state.closing = closing
+    state.stage = RunStage.CLOSING
+    state.evaluation = None
+    state.quiet_since = None
+
+
+def poll_closing(state: RunState, now: Seconds) -> bool:
+    """Start the last save once no other one is being written."""
+    closing = state.closing
+    if state.stage is not RunStage.CLOSING or closing is None or closing.begun:
+        return False
+    if state.saves.phase is SavePhase.WRITING:
+        return False
+    closing.begun = True
+    state.saves.rest()
+    if state.committed_version is None:
+        leave(state, now)
+    elif not closing.ask or not ask_for_save(state, SavePurpose.FINAL, closing.save_reason, now):
+        write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)
+    return True
+
+
+def ask_for_save(state: RunState, purpose: SavePurpose, reason: SaveReason, now: Seconds) -> bool:
+    """Ask the lowest alive rank for what only it has; False if nobody is there to ask."""
+    alive = state.cohort.alive_ranks
+    if not alive or state.committed_version is None:
+        return False
+    target = alive[0]
+    version = state.committed_version
+    state.saves.ask(Save(version=version, purpose=purpose, reason=reason, since=now, target=target))
+    state.send(target, Checkpoint(version=version, target_rank=target))
+    return True
+
+
+def write_bundle(state: RunState, purpose: SavePurpose, reason: SaveReason, now: Seconds) -> None:
+    """Have the committed values written, with the local buffers last known."""
+    assert state.committed_version is not None
+    version = state.committed_version
+    state.saves.write(version, purpose, reason, now)
+    state.out.append(SaveBundle(version, reason, save_facts(state), state.saves.local_buffers))
+
+
+def save_facts(state: RunState) -> SaveFacts:
+    """What the meta file says of this moment."""
+    book, spec = state.book, state.spec
+    return SaveFacts(
+        epoch=book.open.span.event if book.open else book.next_event,
+        epochs=spec.epochs,
+        epoch_splits=spec.epoch_splits,
+        global_step=state.global_step,
+        sync_round=state.committed_version or 0,
+        world_size=state.envelope.world_size,
+        ranks_alive=len(state.cohort.alive),
+        seed=spec.seed,
+        batch_size=spec.batch_size,
+        n_samples=spec.n_samples,
+        samples_trained=book.trained_samples,
+        samples_dropped=book.dropped_samples,
+        coverage=book.coverage(),
+    )
+
+
+def save_finished(state: RunState, event: SaveFinished, now: Seconds) -> None:
+    """A write ended, well or not."""
+    save = state.saves.current
+    if save is None or state.saves.phase is not SavePhase.WRITING or save.version != event.version:
+        state.note("save_out_of_place", version=event.version)
+        return
+    state.saves.rest()
+    state.saves.last_error = event.error
+    if event.error is None:
+        state.saves.saved_version = event.version
+    newest = state.committed_version or 0
+    final = save.purpose is SavePurpose.FINAL
+    if event.error is not None and final and newest > event.version:
+        write_bundle(state, SavePurpose.FINAL, save.reason, now)
+        return
+    if event.error is not None:
+        state.alert(
+            Severity.WARN, "save_failed", f"version {event.version} was not saved: {event.error}"
+        )
+    if final and state.closing is not None:
+        state.closing.save_error = event.error
+        leave(state, now)
+
+
+def leave(state: RunState, now: Seconds) -> None:
+    """Tell every rank to go, and wait for them."""
+    closing = state.closing
+    assert closing is not None
+    state.stage = RunStage.LEAVING
+    state.leaving_since = now
+    state.cycle.abandon()
+    state.saves.rest()
+    plain = closing.plain or state.committed_version is None
+    state.send_alive(Shutdown() if plain else ShutdownWithSave(reason=closing.save_reason))
+    poll_leaving(state)
+
+
+def poll_leaving(state: RunState) -> bool:
+    """End when nobody is left."""
+    if state.stage is not RunStage.LEAVING or state.cohort.alive:
+        return False
+    end_as_planned(state)
+    return True
+
+
+def end_as_planned(state: RunState) -> None:
+    """End with the code of the closing, or NOT_SAVED if it promised a bundle in vain."""
+    closing = state.closing
+    assert closing is not None
+    code, detail = closing.exit_code, closing.detail
+    if closing.save_error is not None:
+        code = ExitCode.NOT_SAVED if code in _SAVED_CODES else code
+        detail = f"{detail}; the last save failed: {closing.save_error}"
+    finish(state, code, closing.label, detail)
+
+
+def finish(state: RunState, exit_code: int, label: str, detail: str) -> None:
+    """Say that the run is over; nothing follows."""
+    state.stage = RunStage.ENDED
+    state.cycle.abandon()
+    state.out.append(RunFinished(exit_code, label, detail))
+
+
+def target_lost(state: RunState, rank: Rank, now: Seconds) -> None:
+    """The rank that was asked for a save is gone.
+
+    A periodic save is due again at the next commit, since only then another rank
+    holds the buffers of that very commit. The others ask the next rank at once.
+    """
+    save = state.saves.current
+    if save is None or save.target != rank:
+        return
+    state.saves.rest()
+    if save.purpose is SavePurpose.PERIODIC:
+        state.saves.demand(f"the save that rank {rank} left open")
+    elif not ask_for_save(state, save.purpose, save.reason, now) and (
+        save.purpose is SavePurpose.FINAL
+    ):
+        write_bundle(state, SavePurpose.FINAL, save.reason, now)
+
+
+def saved_by_now(state: RunState, now: Seconds) -> None:
+    """The grace of a stop is over: save what is committed, with what is known."""
+    if not state.ending:
+        if state.committed_version is None:
+            give_up(state, "stopped", "stopped before the initial broadcast was committed")
+        else:
+            close_for_stop(state, now, ask=False)
+    elif state.stage is RunStage.CLOSING and state.saves.phase is SavePhase.ASKING:
+        closing = state.closing
+        assert closing is not None
+        state.note("save_without_answer", version=state.committed_version)
+        state.saves.rest()
+        write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)

@@ -1,0 +1,233 @@
+"""Events, their samples, and what became of them: the only bookkeeper's desk.
+
+What it is: which event is open, who holds which of its samples, and the entries of
+the sample log at each commit. A sample is trained when the params round that holds
+its step is committed with its rank in `ranks_accepted`; it is dropped if its rank
+declared its values non-finite, or skipped every step of the window.
+What it is not: a schedule; it sends nothing.
+Who drives it: `coordinator.averaging`, `dead_ranks` and `advance`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flodl_core.coordinator.effects import EpochCoverage, SampleEntry, SampleStatus
+from flodl_core.dispatch.accounts import SampleAccounts
+from flodl_core.dispatch.epoch_plan import EventSpan, plan_sync, share_out, span_event
+from flodl_core.dispatch.ranges import Range
+from flodl_core.ids import Cycle, Rank
+from flodl_core.messages.control import EpochPlan
+from flodl_core.messages.data import RankTally
+from flodl_core.messages.job import RunSpec
+from flodl_core.units import Seconds
+
+NON_FINITE = "non-finite"
+SKIPPED_STEPS = "skipped steps"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenEvent:
+    """The event under way."""
+
+    span: EventSpan
+    opened_at: Seconds
+    first_cycle: int
+    """The number that the first cycle of this event has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What a cycle did to the books.
+
+    Attributes:
+        entries: for the sample log; every range in them is settled for good.
+        partly_counted: samples a rank that are in some buckets of the sum, while
+            their rank is not accepted: its host broke off in mid-round.
+        overdrawn: ranks that claimed more samples than they hold, with both numbers.
+    """
+
+    entries: tuple[SampleEntry, ...]
+    partly_counted: tuple[tuple[Rank, int], ...]
+    overdrawn: tuple[tuple[Rank, int, int], ...]
+
+
+class EpochBook:
+    """The events of one run, in order, one at a time."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self._spec = spec
+        self._accounts = SampleAccounts()
+        self._next = 0
+        self.open: OpenEvent | None = None
+        self.trained_samples = 0
+        self.dropped_samples = 0
+        self.events = spec.epochs * spec.epoch_splits
+        splits = range(spec.epoch_splits) if self.events else range(0)
+        self._spans = tuple(self._span(split) for split in splits)
+        self.pass_samples = sum(span.whole.size for span in self._spans)
+        """Samples of one pass that are given out."""
+        self.tail_samples = sum(span.tail.size for span in self._spans)
+        """Samples of one pass that are not, being less than a batch."""
+
+    def _span(self, event: int) -> EventSpan:
+        spec = self._spec
+        return span_event(
+            event, spec.n_samples, splits=spec.epoch_splits, batch_size=spec.batch_size
+        )
+
+    @property
+    def total_samples(self) -> int:
+        """Samples that the whole run gives out."""
+        return self._spec.epochs * self.pass_samples
+
+    @property
+    def next_event(self) -> int:
+        """The number of the event that begins next; `events` when none is left."""
+        return self._next
+
+    @property
+    def has_next(self) -> bool:
+        """Whether an event is left to begin."""
+        return self._next < self.events
+
+    def begin(
+        self, ranks: Sequence[Rank], now: Seconds, *, cycle: int
+    ) -> tuple[EventSpan, dict[Rank, EpochPlan]]:
+        """Open the next event, give its batches out equally, return both."""
+        span = self._span(self._next)
+        self._next += 1
+        self.open = OpenEvent(span=span, opened_at=now, first_cycle=cycle)
+        plans = plan_sync(span, ranks, self._spec.batch_size)
+        for rank, plan in plans.items():
+            self._accounts.assign(rank, plan.epoch, Range(plan.offset, plan.size))
+        return span, plans
+
+    def close(self) -> None:
+        """The open event is aggregated; its accounts are let go."""
+        assert self.open is not None
+        self._accounts.forget_epoch(self.open.span.event)
+        self.open = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether every sample of the open event is trained or dropped."""
+        if self.open is None:
+            return False
+        span = self.open.span
+        return self._accounts.is_settled(span.event, span.whole.size)
+
+    def held_samples(self, rank: Rank) -> int:
+        """Samples assigned to that rank whose fate is open."""
+        return self._accounts.outstanding_samples(rank)
+
+    def attributed_samples(self, rank: Rank) -> int:
+        """Samples of the open event that the rank trained or saw dropped."""
+        return self._accounts.attributed(rank, self.open.span.event) if self.open else 0
+
+    def dropped_of_open(self) -> int:
+        """Samples of the open event that were dropped."""
+        if self.open is None:
+            return 0
+        return sum(part.size for part in self._accounts.coverage(self.open.span.event).dropped)
+
+    def settle(
+        self, cycle: Cycle, tallies: Iterable[RankTally], accepted: Sequence[Rank]
+    ) -> Settlement:
+        """Enter the outcome of a cycle: what each rank's tally says, given who was accepted.
+
+        Args:
+            cycle: which one.
+            tallies: what the control round said of every rank.
+            accepted: `ranks_accepted` of the committed params round; empty if none.
+        """
+        entries: list[SampleEntry] = []
+        partly: list[tuple[Rank, int]] = []
+        overdrawn: list[tuple[Rank, int, int]] = []
+        for tally in tallies:
+            held = self._accounts.outstanding_samples(tally.rank)
+            if tally.samples > held:
+                overdrawn.append((tally.rank, tally.samples, held))
+            samples = min(tally.samples, held)
+            if samples <= 0:
+                continue
+            if tally.declared or tally.n == 0:
+                reason = NON_FINITE if tally.declared else SKIPPED_STEPS
+                taken = self._accounts.drop(tally.rank, samples)
+                self.dropped_samples += samples
+                entries += self._entries(cycle, tally.rank, taken, reason)
+            elif tally.rank in accepted:
+                taken = self._accounts.commit(tally.rank, samples)
+                self.trained_samples += samples
+                entries += self._entries(cycle, tally.rank, taken, "")
+            else:
+                partly.append((tally.rank, samples))
+        return Settlement(tuple(entries), tuple(partly), tuple(overdrawn))
+
+    def _entries(
+        self, cycle: Cycle, rank: Rank, taken: Sequence[tuple[int, Range]], reason: str
+    ) -> list[SampleEntry]:
+        by_event: dict[int, list[Range]] = {}
+        for event, part in taken:
+            by_event.setdefault(event, []).append(part)
+        return [
+            SampleEntry(
+                pass_index=event // self._spec.epoch_splits,
+                epoch=event,
+                cycle=cycle,
+                rank=rank,
+                status=SampleStatus.DROPPED if reason else SampleStatus.TRAINED,
+                reason=reason,
+                ranges=tuple(parts),
+            )
+            for event, parts in by_event.items()
+        ]
+
+    def reclaim(self, rank: Rank, *, keep_samples: int = 0) -> list[Range]:
+        """Take back what a rank holds of the open event, but its oldest `keep_samples`."""
+        keep = min(keep_samples, self._accounts.outstanding_samples(rank))
+        return [part for _, part in self._accounts.reclaim(rank, keep_samples=keep)]
+
+    def give(self, parts: Sequence[Range], ranks: Sequence[Rank]) -> list[tuple[Rank, Range]]:
+        """Assign ranges of the open event to these ranks, in whole batches, equally."""
+        assert self.open is not None
+        shares = share_out(parts, ranks, self._spec.batch_size)
+        for rank, part in shares:
+            self._accounts.assign(rank, self.open.span.event, part)
+        return shares
+
+    def coverage(self) -> tuple[EpochCoverage, ...]:
+        """What is not settled of the open event; empty between events."""
+        if self.open is None:
+            return ()
+        span = self.open.span
+        return (
+            EpochCoverage(
+                epoch=span.event,
+                total_samples=span.whole.size,
+                uncovered=self._accounts.uncovered(span.event, span.whole),
+            ),
+        )
+
+    def check(self, limbo: Sequence[Range] = ()) -> None:
+        """Assert that each sample of the open event is in exactly one account.
+
+        Args:
+            limbo: ranges that are in nobody's account at the moment; normally none.
+
+        Raises:
+            LocalProtocolError: a sample is in two accounts or outside the span.
+            AssertionError: a sample is in no account.
+        """
+        if self.open is None:
+            return
+        span = self.open.span
+        self._accounts.check(span.event, span.whole)
+        coverage = self._accounts.coverage(span.event)
+        known = sum(
+            part.size
+            for parts in (coverage.trained, coverage.dropped, coverage.outstanding, limbo)
+            for part in parts
+        )
+        assert known == span.whole.size, (
+            f"event {span.label}: {known} of {span.whole.size} samples are in an account"
+        )

@@ -1,0 +1,64 @@
+"""Whether a cycle may be triggered: the rule, with its reason.
+
+What it is: a pure function over the alive ranks. Sync opens when every alive rank
+has its window's batch or is quiesced, and somebody has one.
+What it is not: the trigger. It moves nothing.
+Who drives it: the coordinator after each event; the reason is logged and shown.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flodl_core.coordinator.cohort import RankRecord
+from flodl_core.ids import Rank
+
+
+@dataclass(frozen=True, slots=True)
+class GateVerdict:
+    """Open or shut, and why.
+
+    Attributes:
+        blocker: an alive rank that has work and has not done its window; None if
+            no rank can step, whatever the verdict is.
+    """
+
+    open: bool
+    reason: str
+    blocker: Rank | None = None
+
+
+def review_gate(
+    alive: Sequence[RankRecord],
+    window_batches: int,
+    *,
+    hold: str,
+    is_quiesced: Callable[[Rank], bool],
+    suspect: RankRecord | None = None,
+) -> GateVerdict:
+    """Decide whether the next cycle may be triggered.
+
+    Args:
+        alive: the ranks that take part.
+        window_batches: batches a rank does between two reduces, 1 or more.
+        hold: why nothing may be triggered whatever the ranks did; empty if nothing holds.
+        is_quiesced: whether a rank without a reported batch has nothing left to do.
+        suspect: the rank that blocked last time, looked at first.
+    """
+
+    def blocks(record: RankRecord) -> bool:
+        enough = record.ledger.open_batches >= window_batches
+        return not enough and not is_quiesced(record.rank)
+
+    if not alive:
+        return GateVerdict(open=False, reason="no rank is alive")
+    order = [suspect, *alive] if suspect is not None and suspect.alive else alive
+    for record in order:
+        if blocks(record):
+            done = record.ledger.open_batches
+            reason = f"{record.where} has done {done} of {window_batches} batches of its window"
+            return GateVerdict(open=False, reason=reason, blocker=record.rank)
+    if hold:
+        return GateVerdict(open=False, reason=hold)
+    if not any(record.ledger.open_batches for record in alive):
+        return GateVerdict(open=False, reason="no rank has done a batch and none has one to do")
+    return GateVerdict(open=True, reason=f"all {len(alive)} ranks did their window")

@@ -1,0 +1,240 @@
+"""What each message of a rank changes: the table from message class to deed.
+
+What it is: the one door for rendezvous, timing and metrics messages. Every message
+refreshes its rank's liveness; one from a rank that is gone, of another cycle, or of
+no use is a Note.
+What it is not: a wire; messages arrive decoded.
+Who drives it: `coordinator.machine` on RankMessage.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flodl_core.coordinator import dead_ranks, ending
+from flodl_core.coordinator.cohort import RankLife, RankRecord
+from flodl_core.coordinator.effects import Severity
+from flodl_core.coordinator.events import HostStatsReported, RankMessage
+from flodl_core.coordinator.saves import SavePurpose
+from flodl_core.coordinator.state import EpochFacts, RunStage, RunState
+from flodl_core.ids import RankPhase
+from flodl_core.messages import metrics, rendezvous, timing
+from flodl_core.messages.control import Shutdown
+from flodl_core.units import Seconds
+
+Handler = Callable[[RunState, RankRecord, Any, Seconds], None]
+
+
+def receive(state: RunState, event: RankMessage, now: Seconds) -> None:
+    """Take one message of one rank."""
+    name = type(event.message).__name__
+    record = state.cohort.find(event.rank)
+    if record is None:
+        state.note("unknown_rank", rank=event.rank, message=name)
+        return
+    if record.gone:
+        _answer_the_gone(state, record, event.message)
+        return
+    if getattr(event.message, "rank", event.rank) != event.rank:
+        state.note("rank_mismatch", rank=event.rank, message=name)
+        return
+    record.heard_at = now
+    handler = HANDLERS.get(type(event.message))
+    if handler is None:
+        state.note("not_for_coordinator", rank=event.rank, message=name)
+        return
+    handler(state, record, event.message, now)
+
+
+def _answer_the_gone(state: RunState, record: RankRecord, message: object) -> None:
+    """A rank that was taken out is told once, so that it ends if it still runs."""
+    state.note("message_of_gone_rank", rank=record.rank, message=type(message).__name__)
+    if not record.told_dead and not isinstance(message, timing.Exiting):
+        record.told_dead = True
+        state.send(record.rank, Shutdown())
+
+
+def take_host_stats(state: RunState, event: HostStatsReported, now: Seconds) -> None:
+    """Take what the operating system says of a rank's process."""
+    stats = event.stats
+    record = state.cohort.find(stats.rank)
+    if record is None or record.gone:
+        state.note("stats_out_of_place", rank=stats.rank)
+        return
+    stopped = stats.state in ("T", "t", "Z", "X")
+    record.burns_cpu = not stopped and record.cpu_s is not None and stats.cpu_s > record.cpu_s
+    record.cpu_s = stats.cpu_s
+    record.stats_at = now
+
+
+def _hello(
+    state: RunState, record: RankRecord, hello: rendezvous.RendezvousHello, now: Seconds
+) -> None:
+    expected = state.envelope.dataset_sig
+    if record.life is RankLife.EXPECTED and hello.dataset_sig != expected:
+        ending.give_up(
+            state,
+            "rendezvous_failed",
+            f"{record.where} has dataset {hello.dataset_sig[:8]}, the run has {expected[:8]}; "
+            "start every host with the same data",
+        )
+        return
+    state.out.extend(state.rendezvous.hear(record, hello, now))
+
+
+def _uid(state: RunState, record: RankRecord, uid: rendezvous.Uid, now: Seconds) -> None:
+    state.out.extend(state.rendezvous.take_uid(record.rank, uid))
+
+
+def _batches(state: RunState, record: RankRecord, message: timing.Batches, now: Seconds) -> None:
+    for row in message.rows:
+        record.batches += 1
+        record.measure_batch(row.batch_ms + row.data_ms)
+        record.ledger.report(1, row.samples)
+        if row.loss is not None:
+            record.loss = row.loss if math.isfinite(row.loss) else None
+    if message.rows:
+        record.progress_at = now
+
+
+def _ready(
+    state: RunState, record: RankRecord, message: timing.SnapshotReady, now: Seconds
+) -> None:
+    if not state.cycle.take_ready(message):
+        state.note(
+            "snapshot_of_another_cycle",
+            rank=record.rank,
+            cycle=message.cycle,
+            pending=state.cycle.cycle,
+        )
+        return
+    record.ledger.seal()
+    record.phase = RankPhase.REDUCING
+
+
+def _ack(state: RunState, record: RankRecord, message: timing.SyncAck, now: Seconds) -> None:
+    if not state.cycle.take_ack(message):
+        state.note(
+            "ack_of_another_cycle",
+            rank=record.rank,
+            cycle=message.cycle,
+            pending=state.cycle.cycle,
+        )
+        return
+    finite = message.divergence is not None and math.isfinite(message.divergence)
+    record.divergence = message.divergence if finite else None
+    record.phase = RankPhase.HELD
+
+
+def _heartbeat(
+    state: RunState, record: RankRecord, message: timing.Heartbeat, now: Seconds
+) -> None:
+    record.phase = message.phase
+
+
+def _lr(state: RunState, record: RankRecord, message: timing.LrUpdate, now: Seconds) -> None:
+    record.lr = message.lr if math.isfinite(message.lr) else None
+
+
+def _resources(
+    state: RunState, record: RankRecord, message: timing.ResourceSample, now: Seconds
+) -> None:
+    record.resources = message
+
+
+def _exiting(state: RunState, record: RankRecord, message: timing.Exiting, now: Seconds) -> None:
+    if message.error is not None:
+        dead_ranks.bury(state, record, message.error, now)
+    else:
+        dead_ranks.let_go(state, record, now)
+
+
+def _metrics(
+    state: RunState, record: RankRecord, message: metrics.MetricsMsg, now: Seconds
+) -> None:
+    if state.totals is None or message.epoch != state.totals.epoch:
+        state.note("metrics_of_another_epoch", rank=record.rank, epoch=message.epoch)
+        return
+    state.totals.add(message)
+
+
+def _checkpoint_result(
+    state: RunState, record: RankRecord, message: timing.CheckpointResult, now: Seconds
+) -> None:
+    save = state.saves.current
+    if save is None or save.target != record.rank or save.version != message.version:
+        state.note("checkpoint_out_of_place", rank=record.rank, version=message.version)
+        return
+    record.progress_at = now
+    if message.error is None:
+        state.saves.local_buffers = message.local_buffers
+    else:
+        detail = f"{record.where} could not write its part of the checkpoint: {message.error}"
+        state.saves.last_error = message.error
+        state.alert(Severity.WARN, "save_failed", detail, rank=record.rank)
+    state.saves.rest()
+    if save.purpose is not SavePurpose.PRIME:
+        ending.write_bundle(state, save.purpose, save.reason, now)
+
+
+def _eval_result(
+    state: RunState, record: RankRecord, message: timing.EvalResult, now: Seconds
+) -> None:
+    wait = state.evaluation
+    if (
+        state.stage is not RunStage.EVALUATING
+        or wait is None
+        or wait.target != record.rank
+        or wait.schedule_id != message.schedule_id
+    ):
+        state.note("eval_out_of_place", rank=record.rank, schedule_id=message.schedule_id)
+        return
+    state.evaluation = None
+    state.stage = RunStage.TRAINING
+    if message.error is not None:
+        detail = f"{record.where} could not evaluate epoch {message.epoch}: {message.error}"
+        state.alert(Severity.WARN, "eval_failed", detail, rank=record.rank)
+    _keep_eval(state, message)
+
+
+def _keep_eval(state: RunState, message: timing.EvalResult) -> None:
+    if not state.epochs:
+        return
+    facts = state.epochs.pop()
+    metric = message.metric
+    finite = metric is not None and math.isfinite(metric)
+    state.epochs.append(
+        EpochFacts(
+            epoch=facts.epoch,
+            pass_index=facts.pass_index,
+            label=facts.label,
+            loss=facts.loss,
+            samples=facts.samples,
+            dropped=facts.dropped,
+            duration_s=facts.duration_s,
+            syncs=facts.syncs,
+            metric=metric if finite else None,
+            metric_name=message.metric_name,
+            report=message.report,
+        )
+    )
+    value = f"{metric:.6g}" if metric is not None else "none"
+    state.announce(
+        "evaluated", f"epoch {facts.label}: {message.metric_name} {value}", epoch=facts.epoch
+    )
+
+
+HANDLERS: Mapping[type, Handler] = {
+    rendezvous.RendezvousHello: _hello,
+    rendezvous.Uid: _uid,
+    timing.Batches: _batches,
+    timing.SnapshotReady: _ready,
+    timing.SyncAck: _ack,
+    timing.Heartbeat: _heartbeat,
+    timing.LrUpdate: _lr,
+    timing.ResourceSample: _resources,
+    timing.Exiting: _exiting,
+    timing.EvalResult: _eval_result,
+    timing.CheckpointResult: _checkpoint_result,
+    metrics.MetricsMsg: _metrics,
+}

@@ -1,0 +1,64 @@
+"""Batches of one rank in two halves: what the pending cycle closes, and what came after.
+
+What it is: the split that makes a finish subtract instead of zero. A batch that
+is reported before the rank's SnapshotReady of the cycle is in that snapshot,
+since both travel on one ordered channel; one reported after it is not.
+What it is not: a divisor; the masses of a reduce come from the slots.
+Who drives it: the coordinator, on reports, trigger, snapshot and finish.
+
+    OPEN ──arm──▶ ARMED ──seal──▶ SEALED ──finish──▶ OPEN
+    reports go to: open     closing       open
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class LedgerPhase(StrEnum):
+    """Where the next report goes."""
+
+    OPEN = "open"
+    ARMED = "armed"
+    SEALED = "sealed"
+
+
+@dataclass(slots=True)
+class StepLedger:
+    """Batches and samples that a rank reported and that no finished cycle has closed."""
+
+    phase: LedgerPhase = LedgerPhase.OPEN
+    open_batches: int = 0
+    open_samples: int = 0
+    closing_batches: int = 0
+    closing_samples: int = 0
+
+    @property
+    def samples(self) -> int:
+        """Samples reported and not closed, of both halves."""
+        return self.open_samples + self.closing_samples
+
+    def report(self, batches: int, samples: int) -> None:
+        """Add reported batches to the half that they belong to."""
+        if self.phase is LedgerPhase.ARMED:
+            self.closing_batches += batches
+            self.closing_samples += samples
+        else:
+            self.open_batches += batches
+            self.open_samples += samples
+
+    def arm(self) -> None:
+        """A cycle was triggered: everything so far is in its closing half."""
+        self.closing_batches += self.open_batches
+        self.closing_samples += self.open_samples
+        self.open_batches = self.open_samples = 0
+        self.phase = LedgerPhase.ARMED
+
+    def seal(self) -> None:
+        """The rank took its snapshot: later reports are of the next window."""
+        if self.phase is LedgerPhase.ARMED:
+            self.phase = LedgerPhase.SEALED
+
+    def finish(self) -> None:
+        """The cycle is over: drop its half and nothing else."""
+        self.closing_batches = self.closing_samples = 0
+        self.phase = LedgerPhase.OPEN

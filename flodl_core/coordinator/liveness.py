@@ -1,0 +1,121 @@
+"""Two signals of life: the process answers, and its work progresses.
+
+What it is: pure rules over one rank's record. Silence above the heartbeat ceiling is
+death, unless fresh word from its operating system says that it burns CPU outside a
+reduce: then it is busy, until the progress ceiling. Work that brings no batch within
+its own ceiling is a rank that answers but must go.
+What it is not: the consequence; `dead_ranks` draws it.
+Who drives it: `coordinator.tick`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flodl_core.coordinator.ceiling import Ceiling
+from flodl_core.coordinator.cohort import RankRecord
+from flodl_core.coordinator.settings import CoordinatorSettings
+from flodl_core.ids import Rank, RankPhase
+from flodl_core.messages.job import RunSpec
+from flodl_core.units import Seconds
+
+STATS_FRESH_S: Seconds = 3.0
+"""Word from the operating system is each second; older than this it proves nothing."""
+
+MEAN_BATCHES_OF_PROGRESS = 20
+"""A rank may take this many of its mean batches for one."""
+
+_IN_REDUCE = (RankPhase.SNAPSHOT, RankPhase.REDUCING, RankPhase.ADOPTING)
+
+
+def heartbeat_ceiling(record: RankRecord, spec: RunSpec) -> Ceiling | None:
+    """The silence of a rank that was heard, and how long it may last."""
+    if record.heard_at is None:
+        return None
+    return Ceiling(record.heard_at, spec.heartbeat_timeout_s)
+
+
+def progress_limit(record: RankRecord, spec: RunSpec, settings: CoordinatorSettings) -> Seconds:
+    """How long this rank may take for one batch."""
+    if record.batches == 0:
+        return max(spec.progress_timeout_s, settings.first_batch_timeout_s)
+    mean_s = (record.mean_batch_ms or 0.0) / 1000.0
+    return max(spec.progress_timeout_s, MEAN_BATCHES_OF_PROGRESS * mean_s)
+
+
+def is_burning(record: RankRecord, now: Seconds) -> bool:
+    """Whether fresh word says that the process runs, burns CPU and is in no reduce."""
+    if record.stats_at is None or record.phase in _IN_REDUCE:
+        return False
+    return record.burns_cpu and not Ceiling(record.stats_at, STATS_FRESH_S).passed(now)
+
+
+def is_silent(record: RankRecord, spec: RunSpec, now: Seconds) -> bool:
+    """Whether the rank has been silent above the heartbeat ceiling."""
+    ceiling = heartbeat_ceiling(record, spec)
+    return ceiling is not None and ceiling.passed(now)
+
+
+def silence_due(
+    record: RankRecord, spec: RunSpec, settings: CoordinatorSettings, now: Seconds
+) -> Seconds | None:
+    """The first instant at which this rank's silence is its death, as things stand.
+
+    A busy rank has until its word from the operating system is stale, and never
+    longer than its progress ceiling.
+    """
+    ceiling = heartbeat_ceiling(record, spec)
+    if ceiling is None:
+        return None
+    if not is_burning(record, now):
+        return ceiling.due()
+    assert record.stats_at is not None
+    limit = max(spec.heartbeat_timeout_s, progress_limit(record, spec, settings))
+    stale = Ceiling(record.stats_at, STATS_FRESH_S).due()
+    return max(ceiling.due(), min(stale, Ceiling(ceiling.since_s, limit).due()))
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A rank that is dead by silence, and the words for it."""
+
+    rank: Rank
+    cause: str
+
+
+def review_silence(
+    alive: Sequence[RankRecord], spec: RunSpec, settings: CoordinatorSettings, now: Seconds
+) -> tuple[Silence, ...]:
+    """Find the ranks whose silence is death.
+
+    If every alive rank of a host of several is silent, the relay or the link is named.
+    """
+    silent = []
+    for record in alive:
+        due = silence_due(record, spec, settings, now)
+        if due is not None and due <= now:
+            silent.append(record)
+    hosts_down = _hosts_wholly_in(silent, alive)
+    return tuple(
+        Silence(record.rank, _word_silence(record, spec, now, host_down=record.host in hosts_down))
+        for record in silent
+    )
+
+
+def _hosts_wholly_in(silent: Iterable[RankRecord], alive: Sequence[RankRecord]) -> set[str]:
+    """Hosts of more than one alive rank all of whose ranks are among the silent."""
+    ranks: dict[str, int] = {}
+    for record in alive:
+        ranks[record.host] = ranks.get(record.host, 0) + 1
+    for record in silent:
+        ranks[record.host] -= 1
+    several = {host for host in ranks if sum(record.host == host for record in alive) > 1}
+    return {host for host in several if ranks[host] == 0}
+
+
+def _word_silence(record: RankRecord, spec: RunSpec, now: Seconds, *, host_down: bool) -> str:
+    assert record.heard_at is not None
+    age = f"silent for {now - record.heard_at:.0f} s (ceiling {spec.heartbeat_timeout_s:g} s)"
+    phase = f"last seen {record.phase.value}"
+    if host_down:
+        return f"{age}, like every rank of {record.host}: its relay or link is down; {phase}"
+    return f"{age}; {phase}"

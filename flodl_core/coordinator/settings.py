@@ -1,0 +1,48 @@
+"""The coordinator's own numbers: those that ranks need not know.
+
+What it is: one frozen record with the ceilings and intervals that RunSpec does
+not carry. What a rank must know too (heartbeats, stall, progress, rendezvous)
+lies in `messages.job.RunSpec`.
+What it is not: configuration; the launcher resolves that and builds this.
+Who drives it: the launcher, once.
+"""
+
+from dataclasses import dataclass
+
+from flodl_core.errors import LocalProtocolError
+from flodl_core.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """Ceilings and intervals of the scheduler.
+
+    Raises:
+        LocalProtocolError: a number is not positive.
+    """
+
+    stop_grace_s: Seconds = 25.0
+    """From the stop request to the save of what is committed, if the window does not end before."""
+    checkpoint_every_s: Seconds | None = 1800.0
+    """Between saves, taken at the next commit; None saves at the end only."""
+    first_batch_timeout_s: Seconds = 1800.0
+    """A rank that holds work may take this long for its first batch (compilation)."""
+    leave_timeout_s: Seconds = 25.0
+    """From Shutdown to the end of the run, whoever is still there."""
+    wait_shown_after_s: Seconds = 5.0
+    """Waits longer than this are shown."""
+    max_failure: int | None = None
+    """Lost ranks that end the run with a save; None goes on down to one rank."""
+
+    def __post_init__(self) -> None:
+        numbers = {
+            "stop_grace_s": self.stop_grace_s,
+            "checkpoint_every_s": self.checkpoint_every_s,
+            "first_batch_timeout_s": self.first_batch_timeout_s,
+            "leave_timeout_s": self.leave_timeout_s,
+            "wait_shown_after_s": self.wait_shown_after_s,
+            "max_failure": self.max_failure,
+        }
+        for name, value in numbers.items():
+            if value is not None and not value > 0:
+                raise LocalProtocolError(f"{name} = {value}; expected a positive number")

@@ -1,0 +1,223 @@
+"""The whole memory of the coordinator, and the few words that its parts share.
+
+What it is: one record that holds the parts (cohort, rendezvous, cycle, book, saves)
+and the stage of the run, with the outbox that every part appends its effects to.
+What it is not: a rule; it decides nothing.
+Who drives it: `coordinator.machine` owns one and hands it to the parts.
+
+    RENDEZVOUS ─▶ INITIAL (cycle 0) ─▶ TRAINING ⇄ EVALUATING
+                                          └──────┬────┘
+                                                 ▼
+                                    CLOSING (save) ─▶ LEAVING ─▶ ENDED
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from flodl_core.coordinator.aggregation import EpochTotals
+from flodl_core.coordinator.ceiling import Ceiling
+from flodl_core.coordinator.cohort import Cohort
+from flodl_core.coordinator.cycle import CycleMachine
+from flodl_core.coordinator.effects import Announce, Effect, RaiseAlert, Send, Severity
+from flodl_core.coordinator.epochs import EpochBook
+from flodl_core.coordinator.events import StopRequested
+from flodl_core.coordinator.gate import GateVerdict
+from flodl_core.coordinator.rendezvous import Rendezvous
+from flodl_core.coordinator.saves import SaveDesk
+from flodl_core.coordinator.settings import CoordinatorSettings
+from flodl_core.ids import Rank, SaveReason
+from flodl_core.machines import Note, NoteValue
+from flodl_core.messages.job import Envelope, RunSpec
+from flodl_core.units import Seconds
+
+SYNC_WINDOW_BATCHES = 1
+_RECENT_COMMITS = 64
+_KEPT_EPOCHS = 1000
+
+
+class RunStage(StrEnum):
+    """Where the run stands."""
+
+    RENDEZVOUS = "rendezvous"
+    INITIAL = "initial"
+    TRAINING = "training"
+    EVALUATING = "evaluating"
+    CLOSING = "closing"
+    LEAVING = "leaving"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """The first accepted stop request, and when it came."""
+
+    request: StopRequested
+    since: Seconds
+
+
+@dataclass(slots=True)
+class Closing:
+    """How the run ends.
+
+    Attributes:
+        save_reason: what the bundle's meta says, and ShutdownWithSave unless `plain`.
+        label: one or two words, for RunFinished.
+        ask: whether a rank is asked for what only it has before the bundle is written.
+        plain: whether ranks get Shutdown, as after a run that is done.
+        begun: whether the last save has been started.
+    """
+
+    exit_code: int
+    save_reason: SaveReason
+    label: str
+    detail: str
+    since: Seconds
+    ask: bool
+    plain: bool = False
+    begun: bool = False
+    save_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EvalWait:
+    """An evaluation that a rank was asked for."""
+
+    schedule_id: int
+    epoch: int
+    target: Rank
+    since: Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFacts:
+    """One finished event, as the cohort's aggregate.
+
+    Attributes:
+        samples: trained ones; `dropped` counts the others.
+        report: what the job said of its model at the evaluation.
+    """
+
+    epoch: int
+    pass_index: int
+    label: str
+    loss: float | None
+    samples: int
+    dropped: int
+    duration_s: Seconds
+    syncs: int
+    metric: float | None = None
+    metric_name: str | None = None
+    report: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """When how many samples became trained."""
+
+    at: Seconds
+    samples: int
+
+
+@dataclass(slots=True)
+class RunState:
+    """Everything the coordinator remembers."""
+
+    envelope: Envelope
+    settings: CoordinatorSettings
+    has_eval: bool
+    cohort: Cohort
+    rendezvous: Rendezvous
+    cycle: CycleMachine
+    book: EpochBook
+    saves: SaveDesk
+    stage: RunStage = RunStage.RENDEZVOUS
+    out: list[Effect] = field(default_factory=list)
+    started_at: Seconds | None = None
+    committed_version: int | None = None
+    """The cycle of the newest committed params round."""
+    global_step: int = 0
+    syncs: int = 0
+    """Committed cycles after the initial broadcast."""
+    barren_cycles: int = 0
+    """Cycles in a row without a finite contribution although someone declared."""
+    totals: EpochTotals | None = None
+    verdict: GateVerdict | None = None
+    quiet_since: Seconds | None = None
+    """Since when no rank may step and nothing is under way that could change that."""
+    evaluation: EvalWait | None = None
+    stop: StopOrder | None = None
+    closing: Closing | None = None
+    leaving_since: Seconds | None = None
+    first_cause: str = ""
+    """The first death's cause: what a failure is traced back to."""
+    epochs: deque[EpochFacts] = field(default_factory=lambda: deque(maxlen=_KEPT_EPOCHS))
+    commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT_COMMITS))
+    next_beacon: Seconds | None = None
+    next_check: Seconds | None = None
+    """The earliest per-rank ceiling, as of the last tick."""
+    last_driven: Seconds | None = None
+
+    @property
+    def spec(self) -> RunSpec:
+        """The numbers of the run."""
+        return self.envelope.spec
+
+    @property
+    def ending(self) -> bool:
+        """Whether nothing new is begun any more."""
+        return self.stage in (RunStage.CLOSING, RunStage.LEAVING, RunStage.ENDED)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        return self.stage is RunStage.ENDED
+
+    def ceiling(self, since: Seconds) -> Ceiling:
+        """The ceiling of a reduce, a callback, a save, an adoption or a drain."""
+        return Ceiling(since, self.spec.stall_timeout_s)
+
+    def send(self, rank: Rank, message: object) -> None:
+        """Send a message to one rank."""
+        self.out.append(Send(rank, message))
+
+    def send_alive(self, *messages: object) -> None:
+        """Send these messages to every alive rank, rank by rank, in order."""
+        for rank in self.cohort.alive_ranks:
+            self.out.extend(Send(rank, message) for message in messages)
+
+    def note(self, code: str, **fields: NoteValue) -> None:
+        """Say that an input changed nothing."""
+        self.out.append(Note(code=code, fields=fields))
+
+    def alert(
+        self, severity: Severity, alert_class: str, detail: str, *, rank: Rank | None = None
+    ) -> None:
+        """Tell the operator."""
+        self.out.append(RaiseAlert(severity, alert_class, rank, detail))
+
+    def announce(self, topic: str, text: str, **fields: NoteValue) -> None:
+        """State a fact for log and operator."""
+        self.out.append(Announce(topic, text, fields))
+
+    def unreported_samples(self, rank: Rank) -> int:
+        """Samples that the rank holds and has not reported as drawn."""
+        drawn = self.cohort[rank].ledger.samples
+        return max(0, self.book.held_samples(rank) - drawn)
+
+    def is_quiesced(self, rank: Rank) -> bool:
+        """Whether the rank has nothing left to draw."""
+        return self.unreported_samples(rank) == 0
+
+    def may_step(self, rank: Rank) -> bool:
+        """Whether the rank could be in a batch now."""
+        if self.stage is not RunStage.TRAINING or self.cycle.pending:
+            return False
+        window_open = self.cohort[rank].ledger.open_batches < SYNC_WINDOW_BATCHES
+        return window_open and not self.is_quiesced(rank)
+
+    def mark_able(self, ranks: Sequence[Rank], now: Seconds) -> None:
+        """These ranks can step from now on: their progress ceilings begin."""
+        for rank in ranks:
+            self.cohort[rank].progress_at = now

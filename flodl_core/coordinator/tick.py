@@ -1,0 +1,215 @@
+"""What time alone brings about: beacon, silence, ceilings; and when it is due.
+
+What it is: the deeds of a Tick in their order (beacon, dead ranks, progress, the
+ceilings of whatever the run waits for), and the next instant at which one is due.
+What it is not: a timer; the launcher sleeps until `deadline`.
+Who drives it: `coordinator.machine`.
+"""
+
+from flodl_core.coordinator import dead_ranks, ending
+from flodl_core.coordinator.ceiling import Ceiling, earliest
+from flodl_core.coordinator.liveness import (
+    is_burning,
+    progress_limit,
+    review_silence,
+    silence_due,
+)
+from flodl_core.coordinator.saves import SavePhase, SavePurpose
+from flodl_core.coordinator.state import RunStage, RunState
+from flodl_core.ids import Rank, RankPhase, SaveReason
+from flodl_core.messages.control import CoordHeartbeat
+from flodl_core.units import Seconds
+
+_MISSED_BEACONS = 5
+
+
+def tick(state: RunState, now: Seconds) -> None:
+    """Do what is due at `now`."""
+    _forgive_own_absence(state, now)
+    _beacon(state, now)
+    if not state.ending and state.stage is not RunStage.RENDEZVOUS:
+        _bury_the_silent(state, now)
+        _evict_the_stuck(state, now)
+    elif state.stage in (RunStage.RENDEZVOUS, RunStage.CLOSING):
+        _bury_the_silent(state, now)
+    _review_ceilings(state, now)
+    state.next_check = _next_rank_check(state, now)
+
+
+def _forgive_own_absence(state: RunState, now: Seconds) -> None:
+    """Ranks could not be heard while this process was stopped; that is not their silence."""
+    before = state.last_driven
+    if before is None:
+        return
+    gap = now - before
+    if gap > _MISSED_BEACONS * state.spec.heartbeat_interval_s:
+        for record in state.cohort.alive:
+            if record.heard_at is not None:
+                record.heard_at = min(now, record.heard_at + gap)
+        state.note("own_absence", gap_s=gap)
+
+
+def _beacon(state: RunState, now: Seconds) -> None:
+    if state.next_beacon is None or now >= state.next_beacon:
+        state.next_beacon = now + state.spec.heartbeat_interval_s
+        state.send_alive(CoordHeartbeat())
+
+
+def _bury_the_silent(state: RunState, now: Seconds) -> None:
+    for silence in review_silence(state.cohort.alive, state.spec, state.settings, now):
+        dead_ranks.bury(state, state.cohort[silence.rank], silence.cause, now)
+        if state.ended:
+            return
+    for record in state.cohort.alive:
+        if record.heard_at is not None and is_burning(record, now):
+            late = now > record.heard_at + _MISSED_BEACONS * state.spec.heartbeat_interval_s
+            if late:
+                record.phase = RankPhase.BUSY
+
+
+def _evict_the_stuck(state: RunState, now: Seconds) -> None:
+    for record in state.cohort.alive:
+        ceiling = progress_ceiling(state, record.rank)
+        if ceiling is not None and ceiling.passed(now) and record.alive:
+            held = state.unreported_samples(record.rank)
+            reason = (
+                f"it holds {held} samples and finished no batch for {ceiling.age(now):.0f} s "
+                f"(ceiling {ceiling.limit_s:g} s, phase {record.phase.value})"
+            )
+            dead_ranks.evict(state, record, reason, now)
+
+
+def progress_ceiling(state: RunState, rank: Rank) -> Ceiling | None:
+    """The wait for this rank's next batch; None if it owes none."""
+    record = state.cohort[rank]
+    if record.progress_at is None or not record.alive or not state.may_step(rank):
+        return None
+    return Ceiling(record.progress_at, progress_limit(record, state.spec, state.settings))
+
+
+def stage_ceiling(state: RunState) -> Ceiling | None:
+    """What the run as a whole waits for; None if only ranks work.
+
+    A save is looked at apart, since it runs beside training.
+    """
+    if state.ending:
+        return None
+    if state.stage is RunStage.RENDEZVOUS:
+        return state.rendezvous.ceiling
+    since = state.cycle.since
+    if since is None and state.evaluation is not None:
+        since = state.evaluation.since
+    if since is None:
+        since = state.quiet_since
+    return state.ceiling(since) if since is not None else None
+
+
+def stage_words(state: RunState) -> str:
+    """What `stage_ceiling` is about."""
+    if state.stage is RunStage.RENDEZVOUS:
+        return state.rendezvous.describe_missing()
+    if state.cycle.pending:
+        missing = ", ".join(map(str, state.cycle.missing(state.cohort.alive_ranks))) or "none"
+        phase = state.cycle.phase.value
+        return f"cycle {state.cycle.cycle} is {phase}; not acknowledged by ranks: {missing}"
+    if state.evaluation is not None:
+        return f"rank {state.evaluation.target} evaluates epoch {state.evaluation.epoch}"
+    return _word_quiet(state)
+
+
+def _word_quiet(state: RunState) -> str:
+    reason = state.verdict.reason if state.verdict else ""
+    if state.totals is not None and state.book.settled:
+        missing = state.totals.missing(state.cohort.alive_ranks, state.book.attributed_samples)
+        if missing:
+            return f"the epoch's metrics of ranks {', '.join(map(str, missing))} are incomplete"
+    return f"no rank may step: {reason}"
+
+
+def _review_ceilings(state: RunState, now: Seconds) -> None:
+    if state.stage is RunStage.ENDED:
+        return
+    if state.stage is RunStage.LEAVING:
+        _review_leaving(state, now)
+        return
+    stop = state.stop
+    if stop is not None and Ceiling(stop.since, state.settings.stop_grace_s).passed(now):
+        ending.saved_by_now(state, now)
+    waiting = stage_ceiling(state)
+    if waiting is not None and waiting.passed(now):
+        _wait_is_over(state, waiting, now)
+    save = state.saves.ceiling
+    if save is not None and save.passed(now) and not state.ended:
+        _save_is_over(state, save, now)
+
+
+def _review_leaving(state: RunState, now: Seconds) -> None:
+    assert state.leaving_since is not None
+    if Ceiling(state.leaving_since, state.settings.leave_timeout_s).passed(now):
+        state.note("did_not_leave", ranks=", ".join(map(str, state.cohort.alive_ranks)))
+        ending.end_as_planned(state)
+
+
+def _wait_is_over(state: RunState, ceiling: Ceiling, now: Seconds) -> None:
+    detail = f"{stage_words(state)}, for {ceiling.age(now):.0f} s (ceiling {ceiling.limit_s:g} s)"
+    if state.stage is RunStage.RENDEZVOUS:
+        ending.give_up(state, "rendezvous_failed", detail)
+    elif state.committed_version is None:
+        ending.give_up(state, "initial_broadcast_failed", detail)
+    else:
+        ending.close_failed(state, SaveReason.REDUCE_STALL, detail, now)
+
+
+def _save_is_over(state: RunState, ceiling: Ceiling, now: Seconds) -> None:
+    """A save that hangs ends the run; one that hangs in the end ends it without a bundle."""
+    save = state.saves.current
+    assert save is not None
+    what = f"the save of version {save.version} has not ended in {ceiling.limit_s:g} s"
+    asking = state.saves.phase is SavePhase.ASKING
+    if not state.ending:
+        ending.close_failed(state, SaveReason.REDUCE_STALL, what, now)
+    closing = state.closing
+    if closing is None or state.stage is not RunStage.CLOSING:
+        return
+    closing.begun = True
+    state.saves.rest()
+    if asking:
+        ending.write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)
+    else:
+        closing.save_error = what
+        ending.leave(state, now)
+
+
+def _next_rank_check(state: RunState, now: Seconds) -> Seconds | None:
+    if state.stage in (RunStage.LEAVING, RunStage.ENDED):
+        return None
+    instants: list[Seconds | None] = []
+    for record in state.cohort.alive:
+        instants.append(silence_due(record, state.spec, state.settings, now))
+        ceiling = progress_ceiling(state, record.rank)
+        instants.append(ceiling.due() if ceiling else None)
+    return earliest(*instants)
+
+
+def deadline(state: RunState) -> Seconds | None:
+    """When the next Tick is due; None before the first event and after the end."""
+    if state.stage is RunStage.ENDED or state.started_at is None:
+        return None
+    instants = [state.next_beacon, state.next_check]
+    if state.stage is RunStage.LEAVING:
+        assert state.leaving_since is not None
+        limit = state.settings.leave_timeout_s
+        instants.append(Ceiling(state.leaving_since, limit).due())
+        return earliest(*instants)
+    waiting = stage_ceiling(state)
+    instants.append(waiting.due() if waiting else None)
+    save = state.saves.ceiling
+    instants.append(save.due() if save else None)
+    if state.stop is not None and _grace_matters(state):
+        instants.append(Ceiling(state.stop.since, state.settings.stop_grace_s).due())
+    return earliest(*instants)
+
+
+def _grace_matters(state: RunState) -> bool:
+    asking = state.saves.phase is SavePhase.ASKING
+    return not state.ending or (state.stage is RunStage.CLOSING and asking)

@@ -1,0 +1,261 @@
+"""What the status document needs of the coordinator, frozen.
+
+What it is: one record of the whole run at one moment, composed on demand. Absent is
+None. Ages are seconds before that moment.
+What it is not: state; it is thrown away after use.
+Who drives it: the launcher publishes it, the summary and the simulator read it.
+"""
+
+from dataclasses import dataclass
+
+from flodl_core.coordinator.ceiling import Ceiling
+from flodl_core.coordinator.cohort import RankLife, RankRecord
+from flodl_core.coordinator.liveness import heartbeat_ceiling
+from flodl_core.coordinator.saves import SavePhase
+from flodl_core.coordinator.state import EpochFacts, RunStage, RunState
+from flodl_core.coordinator.tick import progress_ceiling
+from flodl_core.coordinator.waits import WaitView, list_waits
+from flodl_core.ids import HostName, Rank, RankPhase
+from flodl_core.messages.timing import ResourceSample
+from flodl_core.units import Milliseconds, Seconds
+
+_F32_BYTES = 4
+_RATE_WINDOW_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingView:
+    """How far the training is; `epoch` and `epochs` count events."""
+
+    epoch: int
+    epochs: int
+    epoch_splits: int
+    global_step: int
+    syncs: int
+    samples_done: int
+    samples_total: int
+    samples_dropped: int
+    tail_samples: int
+    """Samples of each pass that are left out, being less than a batch."""
+    loss: float | None
+    lr: float | None
+    throughput: float | None
+    """Samples a second, over the last half minute."""
+    ideal_throughput: float | None
+    """Samples a second if nothing but the steps took time."""
+    eta_s: Seconds | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceView:
+    """Where the averaging stands."""
+
+    state: str
+    """idle or pending."""
+    phase: str
+    backend: str
+    cycle: int
+    version: int | None
+    pending_s: Seconds | None
+    stall_ceiling_s: Seconds
+    last_sync_ms: Milliseconds | None
+    last_outcome: str | None
+    bytes: int
+    """Parameter and buffer bytes that one cycle averages."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """One rank with its two signals."""
+
+    rank: Rank
+    host: HostName
+    device: str
+    state: RankPhase
+    phase: RankPhase
+    cause: str
+    """Why it is gone; empty while it is not."""
+    batch_count: int
+    steps_in_window: int
+    ms_per_batch: Milliseconds | None
+    samples: int
+    samples_dropped: int
+    share: float | None
+    weight: float | None
+    throughput: float | None
+    loss: float | None
+    divergence: float | None
+    heartbeat_age_s: Seconds | None
+    heartbeat_ceiling_s: Seconds
+    progress_age_s: Seconds | None
+    progress_ceiling_s: Seconds | None
+    throttled: bool
+    resources: ResourceSample | None
+
+
+@dataclass(frozen=True, slots=True)
+class SaveView:
+    """The save under way and the last one that is complete."""
+
+    phase: SavePhase
+    saved_version: int | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorView:
+    """Everything at one moment."""
+
+    stage: RunStage
+    reason: str
+    """What holds the gate, or how the run ends."""
+    training: TrainingView
+    reduce: ReduceView
+    ranks: tuple[RankView, ...]
+    waits: tuple[WaitView, ...]
+    epochs: tuple[EpochFacts, ...]
+    saves: SaveView
+
+
+def compose_view(state: RunState, now: Seconds) -> CoordinatorView:
+    """Freeze everything that a reader may know at `now`."""
+    reason = state.verdict.reason if state.verdict else ""
+    if state.closing is not None:
+        reason = state.closing.detail
+    return CoordinatorView(
+        stage=state.stage,
+        reason=reason,
+        training=_training(state, now),
+        reduce=_reduce(state, now),
+        ranks=tuple(_rank(state, record, now) for record in state.cohort),
+        waits=list_waits(state, now),
+        epochs=tuple(state.epochs),
+        saves=SaveView(
+            phase=state.saves.phase,
+            saved_version=state.saves.saved_version,
+            last_error=state.saves.last_error,
+        ),
+    )
+
+
+def _training(state: RunState, now: Seconds) -> TrainingView:
+    book, spec = state.book, state.spec
+    rate = _throughput(state, now)
+    done = book.trained_samples + book.dropped_samples
+    left = book.total_samples - done
+    return TrainingView(
+        epoch=book.open.span.event if book.open else book.next_event,
+        epochs=book.events,
+        epoch_splits=spec.epoch_splits,
+        global_step=state.global_step,
+        syncs=state.syncs,
+        samples_done=book.trained_samples,
+        samples_total=book.total_samples,
+        samples_dropped=book.dropped_samples,
+        tail_samples=book.tail_samples,
+        loss=_loss(state),
+        lr=next((record.lr for record in state.cohort.alive if record.lr is not None), None),
+        throughput=rate,
+        ideal_throughput=_ideal(state),
+        eta_s=left / rate if rate else None,
+    )
+
+
+def _loss(state: RunState) -> float | None:
+    known = [record.loss for record in state.cohort.alive if record.loss is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _throughput(state: RunState, now: Seconds) -> float | None:
+    recent = [commit for commit in state.commits if now - commit.at <= _RATE_WINDOW_S]
+    if len(recent) < 2:
+        return None
+    span_s = now - recent[0].at
+    samples = sum(commit.samples for commit in recent[1:])
+    return samples / span_s if span_s > 0 else None
+
+
+def _ideal(state: RunState) -> float | None:
+    means = [record.mean_batch_ms for record in state.cohort.alive]
+    known = [mean for mean in means if mean]
+    if not known:
+        return None
+    return sum(state.spec.batch_size * 1000.0 / mean for mean in known)
+
+
+def _reduce(state: RunState, now: Seconds) -> ReduceView:
+    cycle, geometry = state.cycle, state.envelope.geometry
+    return ReduceView(
+        state="pending" if cycle.pending else "idle",
+        phase=cycle.phase.value,
+        backend="cpu",
+        cycle=cycle.last_cycle,
+        version=state.committed_version,
+        pending_s=now - cycle.since if cycle.since is not None else None,
+        stall_ceiling_s=state.spec.stall_timeout_s,
+        last_sync_ms=cycle.last_sync_ms,
+        last_outcome=cycle.last_outcome,
+        bytes=(geometry.params_numel + geometry.buffers_numel) * _F32_BYTES,
+    )
+
+
+def _rank(state: RunState, record: RankRecord, now: Seconds) -> RankView:
+    heartbeat = heartbeat_ceiling(record, state.spec) if record.alive else None
+    progress = progress_ceiling(state, record.rank)
+    trained = state.book.trained_samples
+    share = record.trained_samples / trained if trained else None
+    rate = _throughput(state, now)
+    mean = record.mean_batch_ms
+    return RankView(
+        rank=record.rank,
+        host=record.host,
+        device=record.device,
+        state=_state_of(state, record),
+        phase=record.phase,
+        cause=record.cause,
+        batch_count=record.batches,
+        steps_in_window=record.ledger.open_batches + record.ledger.closing_batches,
+        ms_per_batch=mean,
+        samples=record.trained_samples,
+        samples_dropped=record.dropped_samples,
+        share=share,
+        weight=record.weight,
+        throughput=rate * share if rate and share is not None else None,
+        loss=record.loss,
+        divergence=record.divergence,
+        heartbeat_age_s=_age(heartbeat, now),
+        heartbeat_ceiling_s=state.spec.heartbeat_timeout_s,
+        progress_age_s=_age(progress, now),
+        progress_ceiling_s=progress.limit_s if progress else None,
+        throttled=False,
+        resources=record.resources,
+    )
+
+
+def _age(ceiling: Ceiling | None, now: Seconds) -> Seconds | None:
+    return ceiling.age(now) if ceiling else None
+
+
+def _state_of(state: RunState, record: RankRecord) -> RankPhase:
+    """The word for a rank: what the coordinator knows beats what the rank last said."""
+    if record.life is RankLife.DEAD:
+        return RankPhase.LOST
+    if record.life is RankLife.EXITED:
+        return RankPhase.DONE
+    if record.life is RankLife.EXPECTED:
+        return RankPhase.SPAWNING
+    if record.phase is RankPhase.BUSY:
+        return RankPhase.BUSY
+    save, wait = state.saves.current, state.evaluation
+    if wait is not None and wait.target == record.rank:
+        return RankPhase.CALLBACK
+    if save is not None and save.target == record.rank:
+        return RankPhase.SAVING
+    if state.cycle.pending:
+        evidence = state.cycle.evidence(record.rank)
+        if evidence.ack is not None:
+            return RankPhase.HELD
+        return RankPhase.SNAPSHOT if evidence.ready is None else RankPhase.REDUCING
+    if state.may_step(record.rank):
+        return RankPhase.TRAINING
+    return RankPhase.HELD if state.stage is RunStage.TRAINING else RankPhase.WAITING
