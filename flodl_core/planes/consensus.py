@@ -105,11 +105,17 @@ class _Region:
 
 
 class Consensus:
-    """Committed and forming values, with the saves that hold the former still."""
+    """Committed and forming values, with the saves that hold the former still.
 
-    def __init__(self, staging: Staging, geometry: Geometry, *, on_unpinned: Callable[[], None]) -> None:
+    Attributes:
+        staging: the segment that both lie in.
+    """
+
+    def __init__(
+        self, staging: Staging, geometry: Geometry, *, on_unpinned: Callable[[], None]
+    ) -> None:
         """Use both sides of `staging`; `on_unpinned` is called when a save has ended."""
-        self._staging = staging
+        self.staging = staging
         self._on_unpinned = on_unpinned
         self._lock = threading.Lock()
         self._version: Cycle | None = None
@@ -149,9 +155,9 @@ class Consensus:
         """Make what was formed the committed values of this kind, for ranks to read."""
         side = self._regions[plan.round].commit(plan)
         if plan.round is Round.PARAMS:
-            self._staging.commit_params(side)
+            self.staging.commit_params(side)
         else:
-            self._staging.commit_buffers(side)
+            self.staging.commit_buffers(side)
 
     def finish(self, cycle: Cycle) -> None:
         """After the last round of a cycle whose params round committed: saves may have it."""

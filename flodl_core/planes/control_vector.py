@@ -16,9 +16,7 @@ from flodl_core.planes.segment import F64, U8
 from flodl_core.planes.slot import SlotHeader
 
 
-def add_rank(
-    vector: F64, world_size: int, rank: Rank, *, header: SlotHeader, unfrozen: U8
-) -> None:
+def add_rank(vector: F64, world_size: int, rank: Rank, *, header: SlotHeader, unfrozen: U8) -> None:
     """Add one rank's snapshot to a host's control vector."""
     vector[rank] += header.n
     vector[world_size + rank] += header.samples

@@ -11,7 +11,7 @@ Owned by the plane's thread; nothing in here waits longer than one small message
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from flodl_core.errors import FlodlError, RemoteProtocolError
 from flodl_core.ids import Rank
@@ -28,6 +28,9 @@ from flodl_core.units import FLOAT32_MAX, Seconds
 
 MESSAGE_TIMEOUT_S: Seconds = 2.0
 """Longest wait for the rest of a message whose first byte is there, or for room to send one."""
+
+
+_EXACT = 2**53
 
 
 class DataSockets:
@@ -66,7 +69,7 @@ class DataSockets:
     def open(self, socks: Mapping[Rank, socket.socket]) -> None:
         """Watch the ranks' sockets; they are owned from here on."""
         for rank, sock in socks.items():
-            channel = BlockingPlain(sock)
+            channel = BlockingPlain(sock, write_stall_s=MESSAGE_TIMEOUT_S)
             self._channels[rank] = channel
             self._loop.watch(channel, self._reader_of(rank))
 
@@ -77,7 +80,7 @@ class DataSockets:
             return
         try:
             channel.send(end)
-        except (FlodlError, OSError, TimeoutError) as error:
+        except (FlodlError, OSError) as error:
             self._let_go(rank, f"it does not take a RoundEnd: {error}")
 
     def drop(self, rank: Rank) -> None:
@@ -104,8 +107,11 @@ class DataSockets:
             return
         try:
             message, fds = channel.receive(MESSAGE_TIMEOUT_S)
-        except (FlodlError, OSError, TimeoutError) as error:
-            self._let_go(rank, None if _is_end(error) else str(error))
+        except EOFError:
+            self._let_go(rank, None)
+            return
+        except (FlodlError, OSError) as error:
+            self._let_go(rank, str(error))
             return
         try:
             self._take(rank, message, fds)
@@ -114,7 +120,7 @@ class DataSockets:
         finally:
             close_all(fds)
 
-    def _take(self, rank: Rank, message: object, fds: tuple[int, ...]) -> None:
+    def _take(self, rank: Rank, message: object, fds: Sequence[int]) -> None:
         if isinstance(message, PlaneHello) and rank not in self.slots:
             _check_rank(rank, message.rank)
             self.slots[rank] = Slot.attach(sole_descriptor(fds, "a PlaneHello"), self._geometry)
@@ -140,11 +146,6 @@ class DataSockets:
         self._on_event(RankGone(rank))
 
 
-def _is_end(error: BaseException) -> bool:
-    """Whether the channel ended between messages, which is no fault."""
-    return isinstance(error, OSError | FlodlError) and not isinstance(error, RemoteProtocolError)
-
-
 def _check_rank(expected: Rank, said: Rank) -> None:
     if said != expected:
         raise RemoteProtocolError(f"the channel of rank {expected} speaks for rank {said}")
@@ -157,12 +158,16 @@ def _check_header(slot: Slot, mark: Ready) -> None:
         raise RemoteProtocolError(
             f"rank {mark.rank} is ready for cycle {mark.cycle}, its slot says {header.cycle}"
         )
-    masses = (header.mass_params, header.mass_buffers)
-    if not all(math.isfinite(mass) and 0 <= mass <= FLOAT32_MAX for mass in masses):
-        raise RemoteProtocolError(f"rank {mark.rank} gives masses {masses}, expected finite ones")
-    if header.declared and any(masses):
-        raise RemoteProtocolError(f"rank {mark.rank} declares non-finite values and gives a mass")
-    if not (0 <= header.n < 2**53 and 0 <= header.samples < 2**53):
+    if not (0 <= header.n < _EXACT and 0 <= header.samples < _EXACT):
         raise RemoteProtocolError(
-            f"rank {mark.rank} counts {header.n} batches and {header.samples} samples"
+            f"rank {mark.rank} counts {header.n} batches and {header.samples} samples, expected "
+            "numbers from 0 that f64 holds exactly"
+        )
+    mass, mover = header.mass_params, header.mass_buffers
+    has_moved = header.n > 0
+    is_usable = math.isfinite(mass) and mass <= FLOAT32_MAX and (mass > 0) == has_moved
+    if not is_usable or mover != float(has_moved) or (header.declared and has_moved):
+        raise RemoteProtocolError(
+            f"rank {mark.rank} gives n = {header.n}, masses {mass} and {mover}, declared = "
+            f"{header.declared}; expected mass only with n > 0 and no declaration"
         )

@@ -33,7 +33,7 @@ class PlaneLoop:
         self._posted: deque[Call] = deque()
         self._wake_reader, self._wake_writer = socket.socketpair()
         for end in (self._wake_reader, self._wake_writer):
-            end.setblocking(False)
+            end.settimeout(0)
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
 
     def watch(self, readable: Readable, on_readable: Call) -> None:

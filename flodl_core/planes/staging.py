@@ -122,12 +122,12 @@ class Staging:
 
     @property
     def params(self) -> F32:
-        """The parameter region of the last committed params round (one side: of the running one)."""
+        """The parameters of the last committed params round; on one side, of the running one."""
         return self._params[self.params_side]
 
     @property
     def buffers(self) -> F32:
-        """The buffer region of the last committed buffers round (one side: of the running one)."""
+        """The buffers of the last committed buffers round; on one side, of the running one."""
         return self._buffers[self.buffers_side]
 
     @property

@@ -15,8 +15,8 @@ and what to report is the worker's decision.
 
 import socket
 
-from flodl_core.errors import RemoteProtocolError
-from flodl_core.ids import Cycle, Rank, Round, RoundOutcome
+from flodl_core.errors import RemoteProtocolError, RunLostError
+from flodl_core.ids import Cycle, Rank, Round
 from flodl_core.messages.data import PlaneHello, RankTally, Ready, RoundEnd, StagingOffer
 from flodl_core.messages.job import Geometry
 from flodl_core.net.local import BlockingPlain
@@ -25,6 +25,7 @@ from flodl_core.planes.descriptors import close_all, sole_descriptor
 from flodl_core.planes.slot import Slot
 from flodl_core.planes.staging import Staging
 from flodl_core.reduce.buckets import Run, active_segments, active_spans
+from flodl_core.relay.machine import following_round
 from flodl_core.units import Seconds
 
 EXCHANGE_TIMEOUT_S = 60.0
@@ -40,7 +41,9 @@ class StarClient:
         has_buffers: whether a cycle has a buffers round.
     """
 
-    def __init__(self, sock: socket.socket, geometry: Geometry, rank: Rank, world_size: int) -> None:
+    def __init__(
+        self, sock: socket.socket, geometry: Geometry, rank: Rank, world_size: int
+    ) -> None:
         """Create the slot and exchange it for the host's staging segment.
 
         Args:
@@ -61,11 +64,14 @@ class StarClient:
         self.has_buffers = geometry.buffers_numel > 0
         self.slot = Slot.create(geometry)
         try:
-            self._channel.send(
-                PlaneHello(rank=rank, slot_bytes=self.slot.nbytes), fds=(self.slot.fd,)
-            )
+            hello = PlaneHello(rank=rank, slot_bytes=self.slot.nbytes)
+            self._channel.send(hello, fds=(self.slot.fd,))
             self.slot.forget_fd()
             self.staging = self._receive_staging()
+        except (EOFError, OSError) as error:
+            self.slot.close()
+            self._channel.close()
+            raise _lost(error) from error
         except BaseException:
             self.slot.close()
             self._channel.close()
@@ -85,9 +91,18 @@ class StarClient:
             close_all(fds)
 
     def ready(self, cycle: Cycle) -> None:
-        """Say that the slot holds this cycle's snapshot; it must not change before the cycle ends."""
+        """Say that the slot holds this cycle's snapshot.
+
+        The slot must not change before the cycle ends.
+
+        Raises:
+            RunLostError: the relay or launcher is gone.
+        """
         self._last_control = None
-        self._channel.send(Ready(rank=self._rank, cycle=cycle))
+        try:
+            self._channel.send(Ready(rank=self._rank, cycle=cycle))
+        except OSError as error:
+            raise _lost(error) from error
 
     def wait_round(self, timeout_s: Seconds) -> RoundEnd:
         """Wait for the next round to end.
@@ -100,7 +115,10 @@ class StarClient:
             RunLostError: the relay or launcher is gone.
             RemoteProtocolError: something else than a RoundEnd came.
         """
-        message, fds = self._channel.receive(timeout_s)
+        try:
+            message, fds = self._channel.receive(timeout_s)
+        except EOFError as error:
+            raise _lost(error) from error
         close_all(fds)
         if not isinstance(message, RoundEnd):
             raise RemoteProtocolError(
@@ -112,14 +130,8 @@ class StarClient:
         return message
 
     def ends_cycle(self, end: RoundEnd) -> bool:
-        """Return whether the cycle is over for this rank with this round.
-
-        A round that realized nothing is the last of its cycle; so is the buffers
-        round, or the params round of a model without floating-point buffers.
-        """
-        if end.outcome is not RoundOutcome.COMMITTED or end.round is Round.BUFFERS:
-            return True
-        return end.round is Round.PARAMS and not self.has_buffers
+        """Return whether the cycle is over for this rank with this round."""
+        return following_round(end.round, end.outcome, has_buffers=self.has_buffers) is None
 
     def tallies(self) -> tuple[RankTally, ...]:
         """Return what the control round of this cycle said of each rank that took part."""
@@ -145,3 +157,10 @@ class StarClient:
         self._channel.close()
         self.slot.close()
         self.staging.close()
+
+
+def _lost(error: BaseException) -> RunLostError:
+    return RunLostError(
+        f"the data plane of this host ended ({error}), expected it to serve until the run ends",
+        fix="look at the log of the relay, or of the launcher, for why it ended",
+    )

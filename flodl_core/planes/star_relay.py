@@ -14,7 +14,6 @@ relay process, which routes its link's callbacks to `on_bucket_begin`, `on_bucke
 
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -24,12 +23,10 @@ from flodl_core.ids import HostName, Rank, Round, RoundOutcome
 from flodl_core.messages.data import BucketFrame, RoundEnd
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.mux import RelayDeclareDead
-from flodl_core.net.clock import now
-from flodl_core.planes.data_sockets import DataSockets
 from flodl_core.planes.event_loop import PlaneLoop
-from flodl_core.planes.host_fold import HostFold
 from flodl_core.planes.incoming import IncomingControl, IncomingRound, unexpected_bucket
 from flodl_core.planes.link import BucketLink
+from flodl_core.planes.local_group import LocalGroup, NoteSink
 from flodl_core.planes.round_plan import (
     MAX_AHEAD,
     RoundPlan,
@@ -43,28 +40,19 @@ from flodl_core.planes.staging import Staging
 from flodl_core.reduce.buckets import Bucket, bucket_values
 from flodl_core.reduce.fold import Fold
 from flodl_core.relay.machine import (
-    DropRank,
-    Effect,
-    EndRelay,
-    Event,
     FanOut,
-    Note,
     RankGone,
     RelayMachine,
     RoundEndReceived,
     ShipRound,
-    Tick,
     UpstreamClosed,
 )
 from flodl_core.units import Seconds
 
-LONGEST_WAIT_S: Seconds = 0.1
-"""How often a waiting plane looks up even if nothing wakes it."""
-
 STOP_TIMEOUT_S: Seconds = 5.0
 
 
-class _Ended(Exception):  # noqa: N818 - control flow, never seen outside
+class _Ended(Exception):
     """The machine ended while a round was under way."""
 
 
@@ -83,7 +71,7 @@ class StarRelay:
         link: BucketLink,
         *,
         on_ended: Callable[[str, BaseException | None], None] | None = None,
-        on_note: Callable[[Note], None] | None = None,
+        on_note: NoteSink | None = None,
     ) -> None:
         """Take the sockets and begin.
 
@@ -94,7 +82,7 @@ class StarRelay:
             link: to the root; it stays the caller's, who ends it after `on_ended`.
             on_ended: told once, in the relay's thread, why there is nothing left to do, and the
                 error if it is one.
-            on_note: told what the relay machine did not act on.
+            on_note: told what the relay did not act on.
 
         Raises:
             LocalProtocolError: the sockets are not those of the host's ranks.
@@ -109,29 +97,25 @@ class StarRelay:
         self._world_size = envelope.world_size
         self._link = link
         self._on_ended = on_ended
-        self._on_note = on_note
         self.staging = Staging.create(envelope.geometry, envelope.world_size)
-        self._machine = RelayMachine(
-            ranks,
-            has_buffers=envelope.geometry.buffers_numel > 0,
-            drain_ceiling_s=envelope.spec.stall_timeout_s,
-        )
         self._loop = PlaneLoop()
-        self._sockets = DataSockets(
+        self._group = LocalGroup(
             self._loop,
             envelope.geometry,
             self.staging,
-            on_event=self._feed,
-            on_refused=self._rank_refused,
+            machine=RelayMachine(
+                ranks,
+                has_buffers=envelope.geometry.buffers_numel > 0,
+                drain_ceiling_s=envelope.spec.stall_timeout_s,
+            ),
+            world_size=envelope.world_size,
+            on_note=on_note,
         )
         self._fold = Fold()
-        self._host = HostFold(envelope.geometry, envelope.world_size)
         self._outgoing: dict[int, F32] = {}
-        self._effects: deque[ShipRound | FanOut] = deque()
         self._incoming: IncomingControl | IncomingRound | None = None
         self._round_end: RoundEnd | None = None
-        self._end_reason: str | None = None
-        self._sockets.open(data_socks)
+        self._group.open(data_socks)
         self._thread = threading.Thread(target=self._run, name="flodl-relay-plane", daemon=True)
         self._thread.start()
 
@@ -169,78 +153,47 @@ class StarRelay:
 
     def on_link_closed(self, reason: str) -> None:
         """Learn that the root is gone; the relay ends."""
-        self._loop.post(lambda: self._feed(UpstreamClosed(reason)))
+        self._loop.post(lambda: self._group.feed(UpstreamClosed(reason)))
 
     def declare_dead(self, rank: Rank) -> None:
         """Stop waiting for a local rank; safe from any thread, more than once."""
-        self._loop.post(lambda: self._feed(RankGone(rank)))
+        self._loop.post(lambda: self._group.feed(RankGone(rank)))
 
     def stop(self) -> None:
         """End the plane's thread and give its memory and sockets back."""
-        self._loop.post(lambda: self._feed(UpstreamClosed("the relay is stopping")))
+        self.on_link_closed("the relay was stopped")
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_TIMEOUT_S)
 
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            while self._end_reason is None or self._effects:
-                if self._effects:
-                    self._perform(self._effects.popleft())
+            while self._group.end_reason is None or self._group.due:
+                if self._group.due:
+                    self._perform(self._group.due.popleft())
                 else:
-                    self._wait()
+                    self._group.wait()
         except _Ended:
             pass
-        except Exception as raised:
+        except Exception as raised:  # reported by on_ended, whatever it is
             error = raised
-        self._sockets.close()
-        self._loop.close()
+        reason = self._group.end_reason or f"the relay's data plane failed: {error}"
         self._incoming = None
-        self._host.clear()
+        self._group.close()
+        self._loop.close()
         self.staging.close()
         if self._on_ended is not None:
-            self._on_ended(self._end_reason or f"the relay failed: {error}", error)
-
-    def _wait(self) -> None:
-        deadline = self._machine.deadline()
-        instant = now()
-        if deadline is not None and deadline <= instant:
-            self._feed(Tick())
-            return
-        timeout = LONGEST_WAIT_S if deadline is None else min(LONGEST_WAIT_S, deadline - instant)
-        self._loop.wait(timeout)
+            self._on_ended(reason, error)
 
     def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            if self._end_reason is not None:
+            if self._group.end_reason is not None:
                 raise _Ended
-            self._wait()
-
-    def _feed(self, event: Event) -> None:
-        for effect in self._machine.handle(event, now()):
-            self._sort(effect)
-
-    def _sort(self, effect: Effect) -> None:
-        match effect:
-            case ShipRound() | FanOut():
-                self._effects.append(effect)
-            case DropRank():
-                self._sockets.drop(effect.rank)
-                self._rank_refused(effect.rank, effect.reason)
-            case EndRelay():
-                self._end_reason = effect.reason
-            case Note():
-                if self._on_note is not None:
-                    self._on_note(effect)
-
-    def _rank_refused(self, rank: Rank, reason: str) -> None:
-        if self._on_note is not None:
-            self._on_note(Note("rank_refused", {"rank": rank, "reason": reason}))
+            self._group.wait()
 
     def _perform(self, effect: ShipRound | FanOut) -> None:
         if isinstance(effect, FanOut):
-            for rank in effect.ranks:
-                self._sockets.send(rank, effect.round_end)
+            self._group.fan_out(effect)
             return
         if effect.round is Round.CONTROL:
             self._ship_control(effect)
@@ -249,34 +202,31 @@ class StarRelay:
         self._until(self._round_is_over)
         end, self._round_end = self._round_end, None
         assert end is not None
-        self._feed(RoundEndReceived(end))
+        self._group.feed(RoundEndReceived(end))
 
     def _take_round_end(self, end: RoundEnd) -> None:
-        if (end.cycle, end.round) == (self._machine.cycle, self._machine.round):
+        """Keep the end of the round under way until its buckets are in."""
+        if self._group.is_in(end):
             self._round_end = end
         else:
-            self._feed(RoundEndReceived(end))
-
-    def _round_is_over(self) -> bool:
-        """A RoundEnd may overtake the buckets of its round, of which a commit needs all."""
-        if self._round_end is None:
-            return False
-        if self._round_end.outcome is RoundOutcome.FAILED:
-            return True
-        return self._incoming is not None and self._incoming.is_complete
+            self._group.feed(RoundEndReceived(end))
 
     def _has_failed(self) -> bool:
         return self._round_end is not None and self._round_end.outcome is RoundOutcome.FAILED
 
+    def _round_is_over(self) -> bool:
+        if self._round_end is None or self._incoming is None:
+            return False
+        return self._incoming.is_complete or self._has_failed()
+
     def _ship_control(self, effect: ShipRound) -> None:
-        self._host.freeze(effect.cycle, effect.ranks, self._sockets.slots)
+        self._group.freeze(effect)
         self.staging.begin_cycle(effect.cycle)
         self._incoming = IncomingControl(effect.cycle, self.staging.control)
-        vector = self._host.control
-        frame = control_frame(
-            effect.cycle, vector, mass=self._host.mass(Round.CONTROL), ranks=self._host.ranks
-        )
-        self._send_bucket(frame, vector.data)
+        fold = self._group.fold
+        mass = fold.mass(Round.CONTROL)
+        frame = control_frame(effect.cycle, fold.control, mass=mass, ranks=fold.ranks)
+        self._send_bucket(frame, fold.control.data)
 
     def _plan(self, effect: ShipRound) -> RoundPlan:
         if effect.round is Round.BUFFERS:
@@ -288,25 +238,22 @@ class StarRelay:
         is_buffers = plan.round is Round.BUFFERS
         incoming = IncomingRound(plan, self.staging.buffers if is_buffers else self.staging.params)
         self._incoming = incoming
-        mass, ranks = self._host.mass(plan.round), self._host.movers(plan.round)
+        fold = self._group.fold
+        mass, ranks = fold.mass(plan.round), fold.movers(plan.round)
         for index, bucket in enumerate(plan.buckets):
-            bound = index - MAX_AHEAD
-            self._until(lambda bound=bound: incoming.received > bound or self._has_failed())
-            if self._has_failed():
+            if not self._await_consensus(incoming, index - MAX_AHEAD + 1):
                 return
             values = self._subtotal(plan.round, index, bucket) if mass > 0 else memoryview(b"")
             self._send_bucket(plan.frame(index, mass=mass, ranks=ranks), values)
 
-    def _send_bucket(self, frame: BucketFrame, values: memoryview) -> None:
-        try:
-            self._link.send_bucket(frame, values)
-        except (FlodlError, OSError) as error:
-            self._feed(UpstreamClosed(f"the link to the root ended: {error}"))
-            raise _Ended from error
+    def _await_consensus(self, incoming: IncomingRound, count: int) -> bool:
+        """Wait for `count` buckets of the consensus; return False if the round failed."""
+        self._until(lambda: incoming.received >= count or self._has_failed())
+        return not self._has_failed()
 
     def _subtotal(self, round_: Round, index: int, bucket: Bucket) -> memoryview:
         """Fold one bucket; kept buffers are free again once their consensus came back."""
-        terms = self._host.terms(round_, bucket)
+        terms = self._group.fold.terms(round_, bucket)
         if len(terms) == 1 and terms[0].mass == 1.0 and is_contiguous(bucket):
             return terms[0].values.data
         size = bucket_values(bucket)
@@ -315,3 +262,10 @@ class StarRelay:
             kept = self._outgoing[index % MAX_AHEAD] = np.empty(size, np.float32)
         self._fold.combine(kept[:size], terms)
         return kept[:size].data
+
+    def _send_bucket(self, frame: BucketFrame, values: memoryview) -> None:
+        try:
+            self._link.send_bucket(frame, values)
+        except (FlodlError, OSError) as error:
+            self._group.feed(UpstreamClosed(f"the link to the root ended: {error}"))
+            raise _Ended from error

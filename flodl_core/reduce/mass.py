@@ -41,7 +41,7 @@ def gamma_mass(n: int, gamma: float) -> float:
         return 0.0
     if gamma == 1.0:
         return float(n)
-    return float(n) ** gamma
+    return math.pow(n, gamma)
 
 
 def mover_mass(n: int) -> float:
