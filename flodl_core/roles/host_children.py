@@ -6,10 +6,12 @@ elsewhere. Used by the agent of a further host and, for its own ranks, by the
 launcher.
 """
 
+import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -25,6 +27,10 @@ from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.units import Seconds
 
 STATS_EVERY_S: Seconds = 1.0
+STACK_BYTES = 64 * 1024
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_STACK_LOOKS = 10
+_STACK_PAUSE_S: Seconds = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,8 @@ class HostFacts:
     job: JobRef
     job_path: Path | None
     micro_batch: int | None
+    save_path: str
+    """Stem of what a rank of this host writes by itself, such as its death record."""
     log_path: Callable[[str], Path]
     """Log file of a process of this host."""
     output_path: Callable[[str], Path]
@@ -81,6 +89,10 @@ class HostChildren:
             devices: one a rank.
             ends: the ranks' ends of their socketpairs.
         """
+        spec = replace(
+            envelope.spec, micro_batch=self._facts.micro_batch, save_path=self._facts.save_path
+        )
+        envelope = replace(envelope, spec=spec)
         threads = max(1, (os.cpu_count() or 1) // len(ranks))
         for rank, device in zip(ranks, devices, strict=True):
             order = RankOrder(
@@ -90,7 +102,6 @@ class HostChildren:
                 threads=threads,
                 job=self._facts.job,
                 job_path=self._facts.job_path,
-                micro_batch=self._facts.micro_batch,
                 control_fd=ends[rank].control.fileno(),
                 data_fd=ends[rank].data.fileno(),
                 log_path=self._facts.log_path(f"rank{rank}"),
@@ -100,11 +111,10 @@ class HostChildren:
             child = start_child(
                 "rank",
                 order,
-                label=("--rank", str(rank)),
-                pass_fds=ends[rank].descriptors(),
                 facts=self._facts,
                 process=f"rank{rank}",
-                extra_env={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
+                pass_fds=ends[rank].descriptors(),
+                threads=threads,
             )
             ends[rank].close()
             self._ranks[rank] = child
@@ -117,6 +127,28 @@ class HostChildren:
         if child is not None and rank not in self._ended and rank not in self._evicting:
             self._evicting.add(rank)
             tasks.start_soon(child.terminate_group)
+
+    async def dump_stack(self, rank: Rank) -> str:
+        """Ask a rank for the stacks of its threads and return what it printed, at most 64 KiB.
+
+        The rank prints on SIGUSR1, from a handler in C, so that it answers also while its
+        interpreter is stuck. A rank that is gone, or prints nothing in a second, gives "".
+        """
+        child = self._ranks.get(rank)
+        path = self._facts.output_path(f"rank{rank}")
+        if child is None or rank in self._ended or not path.exists():
+            return ""
+        before = path.stat().st_size
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, signal.SIGUSR1)
+        for _ in range(_STACK_LOOKS):
+            await anyio.sleep(_STACK_PAUSE_S)
+            if path.stat().st_size > before:
+                break
+        await anyio.sleep(_STACK_PAUSE_S)
+        with path.open("rb") as output:
+            output.seek(before)
+            return output.read(STACK_BYTES).decode(errors="replace")
 
     def kill_all(self) -> None:
         """Kill every rank that is left, at once."""
@@ -151,16 +183,25 @@ def start_child(
     role: str,
     order: object,
     *,
-    label: Sequence[str],
-    pass_fds: Sequence[int],
     facts: HostFacts,
     process: str,
-    extra_env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int],
+    threads: int | None = None,
 ) -> Child:
-    """Start `python -m flodl_core.roles.<role>` with its order; its output goes to a file."""
+    """Start `python -m flodl_core.roles.<role>` with its order; its output goes to a file.
+
+    Args:
+        role: rank or relay.
+        order: its order; the descriptors that it names are in `pass_fds`.
+        facts: of this host.
+        process: its name in `ps` and in file names, such as rank3.
+        pass_fds: what it inherits.
+        threads: of its tensor library, if it has one.
+    """
     order_fd = write_order(order)
     path = facts.output_path(process)
     path.parent.mkdir(parents=True, exist_ok=True)
+    names = {} if threads is None else dict.fromkeys(_THREAD_VARIABLES, str(threads))
     try:
         with path.open("ab") as output:
             return spawn(
@@ -168,13 +209,13 @@ def start_child(
                     sys.executable,
                     "-m",
                     f"flodl_core.roles.{role}",
-                    *label,
+                    process,
                     "--host",
                     facts.host,
                     "--order-fd",
                     str(order_fd),
                 ],
-                env={**facts.env, **(extra_env or {})},
+                env={**facts.env, **names},
                 pass_fds=(*pass_fds, order_fd),
                 stdout=output,
                 stderr=output,

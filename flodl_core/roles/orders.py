@@ -6,7 +6,6 @@ command line of a child says only who it is, for a reader of `ps`.
 
 import os
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -37,7 +36,6 @@ class RankOrder:
     threads: int
     job: JobRef
     job_path: Path | None
-    micro_batch: int | None
     control_fd: int
     data_fd: int
     log_path: Path
@@ -66,14 +64,9 @@ class RelayOrder:
     envelope: Envelope
 
 
-@cache
-def _adapter(kind: type[OrderT]) -> TypeAdapter[OrderT]:
-    return TypeAdapter(kind)
-
-
 def write_order(order: object) -> int:
     """Return a descriptor of a memory file that holds the order; the caller closes it."""
-    body = _adapter(type(order)).dump_json(order)
+    body = TypeAdapter(type(order)).dump_json(order)
     fd = create_memfd("flodl-order", len(body))
     os.pwrite(fd, body, 0)
     return fd
@@ -85,4 +78,5 @@ def read_order(fd: int, kind: type[OrderT]) -> OrderT:
         body = os.pread(fd, os.fstat(fd).st_size, 0)
     finally:
         os.close(fd)
-    return _adapter(kind).validate_json(body)
+    order: OrderT = TypeAdapter(kind).validate_json(body)
+    return order

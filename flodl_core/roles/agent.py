@@ -1,0 +1,220 @@
+"""The agent: one process a further host, without torch. Dials in, joins, runs its host.
+
+`flodl join` calls `join_run`. It dials with patience, finds the job by itself,
+and after WorldFormed starts the host's relay and ranks. Everything that it
+starts dies with it.
+"""
+
+import os
+import platform
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from flodl_core.config.load import LoadedAgent
+from flodl_core.config.placement import place_agent
+from flodl_core.errors import FlodlError, RefusedError
+from flodl_core.ids import ExitCode, HostName, Rank, RunId
+from flodl_core.messages.job import Envelope, JobRef
+from flodl_core.messages.join import Accept, Offer
+from flodl_core.net.addresses import join_host_port, parse_host_port
+from flodl_core.net.children import Child, own_environment
+from flodl_core.net.dial import FailedAttempt, dial, dial_policy
+from flodl_core.net.join_link import JoinLink, connect_join
+from flodl_core.roles.host_children import HostFacts, start_child
+from flodl_core.roles.host_join import LocalJob, join_world
+from flodl_core.roles.host_life import Attached, HostLife
+from flodl_core.roles.inspection import ask_inspector
+from flodl_core.roles.orders import RelayEnds, RelayOrder
+from flodl_core.roles.rank_ends import RankEnds, close_ends
+from flodl_core.telemetry.run_directory import RunDirectory
+from flodl_core.training.job_name import FILE, NamedJob, name_job
+
+
+class AgentInterruptedError(FlodlError):
+    """A signal ended the agent; its host is gone from the run."""
+
+    exit_code = ExitCode.JOIN_RUN_LOST
+
+
+class Agent:
+    """One host that dials in.
+
+    Args:
+        loaded: what the command was told.
+        say: takes one line for the person who started it.
+        is_verbose: whether children log at debug level.
+    """
+
+    def __init__(
+        self, loaded: LoadedAgent, say: Callable[[str], None], *, is_verbose: bool = False
+    ) -> None:
+        self._config = loaded.agent
+        self._scale = loaded.net.timeout_scale
+        self._say = say
+        self._is_verbose = is_verbose
+        self._host = HostName(self._config.host or platform.node() or "host")
+        self._directory: RunDirectory | None = None
+        self._source = str(loaded.resolved["agent.controller"].source)
+
+    async def run(self) -> int:
+        """Join and stay until the run has ended; return the exit code.
+
+        Raises:
+            RefusedError, TransientJoinError, RunLostError, ConfigError, JobError: as named.
+        """
+        address = parse_host_port(self._config.controller)
+        link = await dial(
+            lambda: self._dial(*address), dial_policy(self._scale), on_failed=self._tell_failed
+        )
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_signals)
+                await self._live(link, join_host_port(*address))
+                tasks.cancel_scope.cancel()
+        except* FlodlError as group:
+            raise _innermost(group) from None
+        finally:
+            with anyio.CancelScope(shield=True):
+                await link.aclose()
+        return ExitCode.DONE
+
+    async def _dial(self, host: str, port: int) -> JoinLink:
+        token = bytes.fromhex(self._config.token) if self._config.token else None
+        return await connect_join(host, port, token=token)
+
+    def _tell_failed(self, failed: FailedAttempt) -> None:
+        if failed.number == 1 or failed.number % 10 == 0:
+            self._say(
+                f"{failed.error.happened}; attempt {failed.number} of {failed.attempts}, "
+                f"the next in {failed.pause_s:g} s"
+            )
+
+    async def _watch_signals(self) -> None:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for number in signals:
+                raise AgentInterruptedError(
+                    f"host {self._host}: {signal.Signals(number).name}; its ranks are ended",
+                    fix="",
+                )
+
+    async def _live(self, link: JoinLink, controller: str) -> None:
+        world = await join_world(
+            link, self._host, prepare=self._prepare, on_admitted=self._admitted
+        )
+        assert self._directory is not None
+        facts = HostFacts(
+            host=self._host,
+            job=world.job.ref,
+            job_path=world.job.path,
+            micro_batch=self._config.micro_batch,
+            save_path=str(self._directory.checkpoint_stem),
+            log_path=self._directory.log_path,
+            output_path=self._directory.output_path,
+            env=own_environment(),
+            is_verbose=self._is_verbose,
+        )
+        ranks = ", ".join(str(rank) for rank in world.formed.ranks)
+        self._say(f"the world has formed: this host has ranks {ranks}")
+        life = HostLife(
+            link, world, facts=facts, attach=RelayStarter(facts).attach, controller=controller
+        )
+        ended = await life.run()
+        self._say(f"the run ended: {ended.summary}")
+
+    async def _prepare(self, offer: Offer) -> tuple[LocalJob, tuple[str, ...]]:
+        named = find_job(offer.job, self._config.job)
+        facts = await ask_inspector(
+            named.ref,
+            named.path,
+            env=own_environment(),
+            timeout_s=self._config.inspect_timeout_s,
+        )
+        devices = place_agent(self._config, facts.devices)
+        self._directory = RunDirectory.open(
+            Path(self._config.run_dir), f"{self._host}-agent", offer.run_id
+        )
+        return LocalJob(ref=named.ref, path=named.path, facts=facts), devices
+
+    def _admitted(self, accept: Accept, run_id: RunId) -> None:
+        self._say(
+            f"joined run {run_id} as {self._host} with {len(accept.ranks)} ranks; the world forms "
+            f"within {accept.formation_wait_s:.0f} s"
+        )
+
+
+class RelayStarter:
+    """Starts the relay of a host and gives it the ranks' sockets."""
+
+    def __init__(self, facts: HostFacts) -> None:
+        self._facts = facts
+        self._child: Child | None = None
+
+    async def attach(
+        self, envelope: Envelope, salt: bytes, folding: dict[Rank, RankEnds]
+    ) -> Attached:
+        """Start the relay process; the folding ends are closed here."""
+        read_end, write_end = os.pipe()
+        os.write(write_end, salt)
+        os.close(write_end)
+        order = RelayOrder(
+            host=self._facts.host,
+            ends=tuple(
+                RelayEnds(
+                    rank=rank, control_fd=ends.descriptors()[0], data_fd=ends.descriptors()[1]
+                )
+                for rank, ends in folding.items()
+            ),
+            salt_fd=read_end,
+            log_path=self._facts.log_path("relay"),
+            is_verbose=self._facts.is_verbose,
+            envelope=envelope,
+        )
+        descriptors = [fd for ends in folding.values() for fd in ends.descriptors()]
+        try:
+            self._child = start_child(
+                "relay",
+                order,
+                facts=self._facts,
+                process="relay",
+                pass_fds=(*descriptors, read_end),
+            )
+        finally:
+            os.close(read_end)
+            close_ends(folding)
+        return Attached(until_lost=self._until_lost, finish=self._finish)
+
+    async def _until_lost(self) -> str:
+        assert self._child is not None
+        status = await self._child.wait()
+        return f"the relay of host {self._facts.host} ended ({status})"
+
+    async def _finish(self) -> None:
+        if self._child is not None:
+            await self._child.terminate_group(1.0)
+
+
+def find_job(offered: JobRef, own: str | None) -> NamedJob:
+    """Return the job as this host has it; nobody fetches code.
+
+    Raises:
+        RefusedError: the run's job is a file, and this host was not told where it lies.
+        JobError: what was given is no job.
+    """
+    if own is not None:
+        return name_job(own, offered.args)
+    if offered.kind == FILE:
+        raise RefusedError(
+            f"the run's job is the file {offered.name}, and nobody fetches code",
+            fix="copy the file to this host and give --job PATH",
+        )
+    return NamedJob(ref=offered, path=None)
+
+
+def _innermost(group: BaseExceptionGroup[FlodlError]) -> FlodlError:
+    for error in group.exceptions:
+        return _innermost(error) if isinstance(error, BaseExceptionGroup) else error
+    raise AssertionError("an exception group is never empty")

@@ -1,0 +1,158 @@
+"""One host from WorldFormed to its end: children up, reports up, orders down.
+
+The join connection has become the host control link: RankExited, HostStats and
+RankStack go up, Evict, DumpStack, Abort and RunEnded come down, and its end means
+that the launcher is gone. Whatever ends this life, no child outlives it.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+import anyio
+import anyio.abc
+
+from flodl_core.errors import BadFrameError, RunLostError
+from flodl_core.ids import HostName, Rank
+from flodl_core.messages.job import Envelope
+from flodl_core.messages.join import Abort, DumpStack, Evict, RankStack, RunEnded
+from flodl_core.net.children import EVICTION_S
+from flodl_core.net.join_link import JoinLink
+from flodl_core.roles.host_children import HostChildren, HostFacts
+from flodl_core.roles.host_join import JoinedWorld
+from flodl_core.roles.outbox import LinkOutbox
+from flodl_core.roles.rank_ends import RankEnds, make_ends
+from flodl_core.units import Seconds
+
+END_GRACE_S: Seconds = EVICTION_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """Who folds for this host.
+
+    Attributes:
+        until_lost: returns, with one clause, when the folding side is gone; never otherwise.
+        finish: ends the folding side after the ranks.
+    """
+
+    until_lost: Callable[[], Awaitable[str]]
+    finish: Callable[[], Awaitable[None]]
+
+
+Attach = Callable[[Envelope, bytes, dict[Rank, RankEnds]], Awaitable[Attached]]
+"""Gives the folding ends of the ranks' sockets, with the session salt, to who folds."""
+
+
+class HostLife:
+    """Runs one host of a formed world.
+
+    Args:
+        link: the host control link; closed at the end.
+        world: as joined.
+        facts: of this host.
+        attach: gives the other ends of the ranks' sockets to the relay or the launcher.
+        controller: `host:port` as this host dialled it.
+    """
+
+    def __init__(
+        self,
+        link: JoinLink,
+        world: JoinedWorld,
+        *,
+        facts: HostFacts,
+        attach: Attach,
+        controller: str,
+    ) -> None:
+        self._link = link
+        self._outbox = LinkOutbox(link)
+        self._children = HostChildren(facts, self._outbox.put)
+        self._facts = facts
+        self._attach = attach
+        self._ranks = world.formed.ranks
+        self._devices = world.devices
+        self._salt = world.salt
+        self._envelope = replace(world.formed.envelope, controller=controller)
+        self._ended: RunEnded | None = None
+
+    @property
+    def host(self) -> HostName:
+        """This host's label."""
+        return self._facts.host
+
+    async def run(self) -> RunEnded:
+        """Start the children and stay until the run has ended.
+
+        Raises:
+            RunLostError: the launcher is gone or aborted the run; every child is dead.
+        """
+        folding, theirs = make_ends(self._ranks)
+        attached = await self._attach(self._envelope, self._salt, folding)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._outbox.run)
+                self._children.start_ranks(
+                    tasks,
+                    self._envelope,
+                    ranks=self._ranks,
+                    devices=self._devices,
+                    ends=theirs,
+                )
+                tasks.start_soon(self._watch_folding, attached)
+                self._ended = await self._obey(tasks)
+                await self._children.finish(END_GRACE_S)
+                tasks.cancel_scope.cancel()
+        except* RunLostError as lost:
+            raise _first(lost) from None
+        finally:
+            self._children.kill_all()
+            with anyio.CancelScope(shield=True):
+                await self._children.finish(0)
+                await attached.finish()
+                await self._link.aclose()
+        assert self._ended is not None
+        return self._ended
+
+    async def _watch_folding(self, attached: Attached) -> None:
+        await attached.until_lost()
+        self._children.kill_all()
+
+    async def _obey(self, tasks: anyio.abc.TaskGroup) -> RunEnded:
+        """Carry out what comes down the link until the run has ended."""
+        while True:
+            try:
+                message = await self._link.receive()
+            except (
+                anyio.EndOfStream,
+                anyio.BrokenResourceError,
+                anyio.ClosedResourceError,
+                BadFrameError,
+            ) as error:
+                raise RunLostError(
+                    f"host {self.host}: the launcher is gone",
+                    fix="look at the launcher's log; its newest checkpoint is what remains",
+                ) from error
+            match message:
+                case RunEnded():
+                    return message
+                case Abort():
+                    raise RunLostError(message.reason, fix="see the launcher's output")
+                case Evict():
+                    self._children.evict(message.rank, tasks)
+                case DumpStack():
+                    tasks.start_soon(self._dump_stack, message.rank)
+                case _:
+                    continue
+
+    async def _dump_stack(self, rank: Rank) -> None:
+        text = await self._children.dump_stack(rank)
+        if text:
+            self._outbox.put(RankStack(rank=rank, text=text))
+
+
+def _first(group: BaseExceptionGroup[RunLostError]) -> RunLostError:
+    """Return one error out of a group."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first(error)
+        return error
+    raise AssertionError("an exception group is never empty")
