@@ -13,6 +13,7 @@ full disk loses records, counts them, and does nothing else.
 """
 
 import json
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -56,10 +57,11 @@ class Journal:
 
         Args:
             path: root, root/<host>, or root/<host>/rank<N>.
-            record: JSON values; others are written as their text.
+            record: JSON values; others are written as their text, and numbers that
+                are not finite as null.
         """
         row = {"v": JOURNAL_VERSION, "ts": self._utc_iso(), "path": path, **record}
-        line = json.dumps(row, separators=(",", ":"), default=str, allow_nan=True)
+        line = json.dumps(_finite(row), separators=(",", ":"), default=str)
         with self._lock:
             if len(self._queue) >= MAX_QUEUED:
                 self._queue.popleft()
@@ -96,6 +98,16 @@ class Journal:
             file = LineFile(node_file(self._root, path), limit_bytes=self._limit_bytes)
             self._files[path] = file
         return file
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return value
 
 
 def node_file(root: Path, path: str) -> Path:

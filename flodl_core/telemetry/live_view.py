@@ -12,7 +12,6 @@ from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -28,10 +27,11 @@ from flodl_core.telemetry.quantities import (
     show_number,
     show_percent,
 )
-from flodl_core.telemetry.state import StateDocument
+from flodl_core.telemetry.state import StateDocument, TrainingState
 from flodl_core.telemetry.summary import RunSummary, render_summary
 
 MAX_RANK_ROWS = 16
+BAR_CHARS = 60
 
 
 class LiveProgress:
@@ -76,9 +76,7 @@ def draw(document: StateDocument) -> RenderableType:
     if document.phase in (ClusterPhase.WAITING, ClusterPhase.STAGING):
         parts.append(Text(describe_window(document)))
     if document.training is not None:
-        training = document.training
-        total = max(training.samples_total, 1)
-        parts.append(ProgressBar(total=total, completed=training.samples_done, width=60))
+        parts.append(Text(_bar(document.training)))
         parts.append(Text(describe_training(document), no_wrap=True, overflow="ellipsis"))
     if document.reduce is not None:
         parts.append(Text(_reduce(document), no_wrap=True, overflow="ellipsis"))
@@ -96,6 +94,12 @@ def draw(document: StateDocument) -> RenderableType:
     return Group(*parts)
 
 
+def _bar(training: TrainingState) -> str:
+    done = min(1.0, training.samples_done / max(training.samples_total, 1))
+    full = int(done * BAR_CHARS)
+    return f"{'━' * full}{'╌' * (BAR_CHARS - full)} {show_percent(done)}"
+
+
 def _title(document: StateDocument) -> str:
     run = document.run
     name = escape_untrusted(run.name, limit_chars=32)
@@ -111,13 +115,13 @@ def _reduce(document: StateDocument) -> str:
     reduce = document.reduce
     if reduce is None:
         return ""
-    pending = ""
     if reduce.pending_s is not None:
-        pending = f"  pending {show_age(reduce.pending_s, reduce.stall_ceiling_s)}"
+        now = f"pending {show_age(reduce.pending_s, reduce.stall_ceiling_s)}"
+    else:
+        now = f"last {show_number(reduce.last_sync_ms, digits=3)} ms {reduce.last_outcome or ''}"
     return (
         f"{'reduce':<8} {reduce.state}  cycle {reduce.cycle}  version {reduce.version}  "
-        f"{show_bytes(reduce.bytes)}  last {show_number(reduce.last_sync_ms, digits=3)} ms "
-        f"{reduce.last_outcome or ''}{pending}"
+        f"{show_bytes(reduce.bytes)}  {now}"
     )
 
 

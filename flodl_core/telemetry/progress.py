@@ -26,6 +26,7 @@ from flodl_core.telemetry.state import EpochState, MemberState, StateDocument
 from flodl_core.telemetry.summary import RunSummary, render_summary, summary_json
 
 PLAIN_INTERVAL_S: Final = 5.0
+WINDOW_INTERVAL_S: Final = 10.0
 RANKS_INTERVAL_S: Final = 30.0
 JSON_INTERVAL_S: Final = 1.0
 
@@ -55,27 +56,29 @@ class PlainProgress:
         self._write = write
         self._interval_s = interval_s
         self._reader = told.ChangeReader()
-        self._told_at_s: float | None = None
-        self._ranks_at_s: float | None = None
+        self._told_at_s: dict[str, float] = {}
 
     def update(self, document: StateDocument) -> None:
         """Write what changed, and the progress if it is due."""
         for change in self._reader.read(document):
             self._write(describe(change))
-        at = document.run.uptime_s
         if document.phase in (ClusterPhase.WAITING, ClusterPhase.STAGING):
-            if self._told_at_s is None or at - self._told_at_s >= max(self._interval_s, 10.0):
-                self._told_at_s = at
+            if self._is_due("window", document, max(self._interval_s, WINDOW_INTERVAL_S)):
                 self._write(describe_window(document))
         elif document.training is not None and document.phase is ClusterPhase.TRAINING:
-            if self._told_at_s is None or at - self._told_at_s >= self._interval_s:
-                self._told_at_s = at
+            if self._is_due("training", document, self._interval_s):
                 self._write(describe_training(document))
-            if self._ranks_at_s is None or at - self._ranks_at_s >= RANKS_INTERVAL_S:
-                if self._ranks_at_s is not None:
-                    for line in describe_ranks(document):
-                        self._write(line)
-                self._ranks_at_s = at
+            if self._is_due("ranks", document, RANKS_INTERVAL_S):
+                for line in describe_ranks(document):
+                    self._write(line)
+
+    def _is_due(self, what: str, document: StateDocument, interval_s: float) -> bool:
+        at_s = document.run.uptime_s
+        last_s = self._told_at_s.get(what)
+        if last_s is not None and at_s - last_s < interval_s:
+            return False
+        self._told_at_s[what] = at_s
+        return True
 
     def finish(self, summary: RunSummary) -> None:
         """Write the summary."""
