@@ -163,8 +163,9 @@ class RankPacer:
             event: a message of `messages.control`, or a `PacerEvent`.
 
         Returns:
-            Notes about what was stale, unknown or not for this rank; such input
-            changes nothing.
+            Notes about what was stale, unknown or not for this rank, which changed
+            nothing; and about a plan that was replaced, or its epoch aggregated, with
+            samples left.
 
         Raises:
             LocalProtocolError: an event answers no action that is under way, or
