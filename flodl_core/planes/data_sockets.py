@@ -21,7 +21,7 @@ from flodl_core.net.local import BlockingPlain
 from flodl_core.net.shared_memory import read_only_duplicate
 from flodl_core.planes.descriptors import close_all, sole_descriptor
 from flodl_core.planes.event_loop import PlaneLoop
-from flodl_core.planes.slot import Slot
+from flodl_core.planes.slot import Slot, SlotHeader
 from flodl_core.planes.staging import Staging
 from flodl_core.relay.machine import RankGone, RankReady
 from flodl_core.units import FLOAT32_MAX, Seconds
@@ -38,6 +38,7 @@ class DataSockets:
 
     Attributes:
         slots: of the ranks that said hello, by rank; kept after a rank has gone.
+        headers: what each rank's slot said at its latest mark, checked then.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class DataSockets:
             on_refused: told why a rank was let go for what it sent.
         """
         self.slots: dict[Rank, Slot] = {}
+        self.headers: dict[Rank, SlotHeader] = {}
         self._loop = loop
         self._geometry = geometry
         self._staging = staging
@@ -127,7 +129,7 @@ class DataSockets:
             self._offer_staging(rank)
         elif isinstance(message, Ready) and rank in self.slots:
             _check_rank(rank, message.rank)
-            _check_header(self.slots[rank], message)
+            self.headers[rank] = _checked_header(self.slots[rank], message)
             self._on_event(RankReady(rank, message.cycle))
         else:
             raise RemoteProtocolError(f"rank {rank} sent {type(message).__name__} out of turn")
@@ -151,8 +153,8 @@ def _check_rank(expected: Rank, said: Rank) -> None:
         raise RemoteProtocolError(f"the channel of rank {expected} speaks for rank {said}")
 
 
-def _check_header(slot: Slot, mark: Ready) -> None:
-    """Refuse a snapshot whose header cannot be folded."""
+def _checked_header(slot: Slot, mark: Ready) -> SlotHeader:
+    """Return the header of a snapshot; refuse one that cannot be folded."""
     header = slot.header()
     if header.cycle != mark.cycle:
         raise RemoteProtocolError(
@@ -171,3 +173,4 @@ def _check_header(slot: Slot, mark: Ready) -> None:
             f"rank {mark.rank} gives n = {header.n}, masses {mass} and {mover}, declared = "
             f"{header.declared}; expected mass only with n > 0 and no declaration"
         )
+    return header

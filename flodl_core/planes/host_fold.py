@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flodl_core.ids import Cycle, Rank, Round
+from flodl_core.ids import Rank, Round
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.control_vector import add_rank
 from flodl_core.planes.round_plan import gather, is_contiguous, view_of
@@ -54,18 +54,22 @@ class HostFold:
         self._gathered: dict[Rank, F32] = {}
         self.control = np.zeros(control_length(geometry, world_size), np.float64)
 
-    def freeze(self, cycle: Cycle, ranks: Sequence[Rank], slots: Mapping[Rank, Slot]) -> None:
+    def freeze(
+        self,
+        ranks: Sequence[Rank],
+        slots: Mapping[Rank, Slot],
+        headers: Mapping[Rank, SlotHeader],
+    ) -> None:
         """Take the snapshots of these ranks, ascending, into the cycle.
 
         Args:
-            cycle: whose snapshots they are; checked when the ready marks came.
             ranks: with a ready mark.
             slots: at least theirs.
+            headers: what their slots said when the mark came; never read again from the slot.
         """
         self._contributions = tuple(
-            _Contribution(rank, slots[rank], slots[rank].header()) for rank in sorted(ranks)
+            _Contribution(rank, slots[rank], headers[rank]) for rank in sorted(ranks)
         )
-        assert all(one.header.cycle == cycle for one in self._contributions)
         self.control.fill(0.0)
         for one in self._contributions:
             add_rank(

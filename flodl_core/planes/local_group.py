@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from flodl_core.ids import Rank
+from flodl_core.ids import Rank, Round
 from flodl_core.messages.data import RoundEnd
 from flodl_core.messages.job import Geometry
 from flodl_core.net.clock import now
@@ -34,6 +34,8 @@ from flodl_core.units import Seconds
 
 LONGEST_WAIT_S: Seconds = 0.1
 """How often a waiting plane looks up even if nothing wakes it."""
+
+_ORDER = {Round.CONTROL: 0, Round.PARAMS: 1, Round.BUFFERS: 2}
 
 NoteSink = Callable[[Note], None]
 
@@ -90,6 +92,13 @@ class LocalGroup:
         """Return whether the machine waits for the end of this very round."""
         return (end.cycle, end.round) == (self._machine.cycle, self._machine.round)
 
+    def is_past(self, end: RoundEnd) -> bool:
+        """Return whether this round ended before the one that the machine waits for."""
+        cycle, round_ = self._machine.cycle, self._machine.round
+        if cycle is None or round_ is None:
+            return False
+        return (end.cycle, _ORDER[end.round]) < (cycle, _ORDER[round_])
+
     def feed(self, event: Event) -> None:
         """Give an event to the machine, and do or queue what it asks for."""
         for effect in self._machine.handle(event, now()):
@@ -106,7 +115,7 @@ class LocalGroup:
 
     def freeze(self, effect: ShipRound) -> None:
         """Take the snapshots of the control round that is to be shipped."""
-        self.fold.freeze(effect.cycle, effect.ranks, self._sockets.slots)
+        self.fold.freeze(effect.ranks, self._sockets.slots, self._sockets.headers)
 
     def fan_out(self, effect: FanOut) -> None:
         """Tell ranks that a round ended."""

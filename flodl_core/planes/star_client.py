@@ -53,8 +53,8 @@ class StarClient:
             world_size: ranks of the run.
 
         Raises:
-            RemoteProtocolError: the other end answered something else, or nothing in time.
-            RunLostError: the other end is gone.
+            RemoteProtocolError: the other end answered something else.
+            RunLostError: the other end is gone, or did not answer in time.
         """
         self._channel = BlockingPlain(sock)
         self._geometry = geometry

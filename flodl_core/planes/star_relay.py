@@ -14,6 +14,7 @@ relay process, which routes its link's callbacks to `on_bucket_begin`, `on_bucke
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -114,7 +115,7 @@ class StarRelay:
         self._fold = Fold()
         self._outgoing: dict[int, F32] = {}
         self._incoming: IncomingControl | IncomingRound | None = None
-        self._round_end: RoundEnd | None = None
+        self._round_ends: deque[RoundEnd] = deque()
         self._group.open(data_socks)
         self._thread = threading.Thread(target=self._run, name="flodl-relay-plane", daemon=True)
         self._thread.start()
@@ -144,7 +145,7 @@ class StarRelay:
         """Take a message of the root, if it is one for the data plane; return whether it was."""
         if isinstance(message, RoundEnd):
             end = message
-            self._loop.post(lambda: self._take_round_end(end))
+            self._loop.post(lambda: self._round_ends.append(end))
         elif isinstance(message, RelayDeclareDead):
             self.declare_dead(message.rank)
         else:
@@ -200,22 +201,25 @@ class StarRelay:
         else:
             self._ship_values(effect)
         self._until(self._round_is_over)
-        end, self._round_end = self._round_end, None
-        assert end is not None
-        self._group.feed(RoundEndReceived(end))
+        self._group.feed(RoundEndReceived(self._round_ends.popleft()))
 
-    def _take_round_end(self, end: RoundEnd) -> None:
-        """Keep the end of the round under way until its buckets are in."""
-        if self._group.is_in(end):
-            self._round_end = end
-        else:
-            self._group.feed(RoundEndReceived(end))
+    def _current_end(self) -> RoundEnd | None:
+        """The end of the round under way, if it is here.
+
+        It may be here before the buckets of its round, and the end of a round without
+        buckets even before this host has begun that round.
+        """
+        while self._round_ends and self._group.is_past(self._round_ends[0]):
+            self._group.feed(RoundEndReceived(self._round_ends.popleft()))
+        end = self._round_ends[0] if self._round_ends else None
+        return end if end is not None and self._group.is_in(end) else None
 
     def _has_failed(self) -> bool:
-        return self._round_end is not None and self._round_end.outcome is RoundOutcome.FAILED
+        end = self._current_end()
+        return end is not None and end.outcome is RoundOutcome.FAILED
 
     def _round_is_over(self) -> bool:
-        if self._round_end is None or self._incoming is None:
+        if self._current_end() is None or self._incoming is None:
             return False
         return self._incoming.is_complete or self._has_failed()
 

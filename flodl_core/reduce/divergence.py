@@ -48,19 +48,7 @@ def divergence_triple(pre: F32, post: F32, spans: Sequence[Run]) -> Divergence:
         )
     if not spans:
         return Divergence(divergence=0.0, post_norm=None, pre_norm=None)
-    pre_sum = post_sum = apart_sum = 0.0
-    wide_pre = np.empty(_PIECE_VALUES, np.float64)
-    wide_post = np.empty(_PIECE_VALUES, np.float64)
-    for offset, length in spans:
-        for start in range(offset, offset + length, _PIECE_VALUES):
-            size = min(_PIECE_VALUES, offset + length - start)
-            a, b = wide_pre[:size], wide_post[:size]
-            np.copyto(a, pre[start : start + size])
-            np.copyto(b, post[start : start + size])
-            pre_sum += float(np.einsum("i,i->", a, a))
-            post_sum += float(np.einsum("i,i->", b, b))
-            np.subtract(a, b, out=a)
-            apart_sum += float(np.einsum("i,i->", a, a))
+    pre_sum, post_sum, apart_sum = _sums(pre, post, spans)
     post_norm = _finite(math.sqrt(post_sum))
     if post_norm is not None and post_norm <= _SMALLEST_NORM:
         divergence: float | None = 0.0
@@ -71,6 +59,25 @@ def divergence_triple(pre: F32, post: F32, spans: Sequence[Run]) -> Divergence:
     return Divergence(
         divergence=divergence, post_norm=post_norm, pre_norm=_finite(math.sqrt(pre_sum))
     )
+
+
+def _sums(pre: F32, post: F32, spans: Sequence[Run]) -> tuple[float, float, float]:
+    """Σ pre², Σ post² and Σ (pre − post)², in f64."""
+    pre_sum = post_sum = apart_sum = 0.0
+    wide_pre = np.empty(_PIECE_VALUES, np.float64)
+    wide_post = np.empty(_PIECE_VALUES, np.float64)
+    with np.errstate(all="ignore"):
+        for offset, length in spans:
+            for start in range(offset, offset + length, _PIECE_VALUES):
+                size = min(_PIECE_VALUES, offset + length - start)
+                a, b = wide_pre[:size], wide_post[:size]
+                np.copyto(a, pre[start : start + size])
+                np.copyto(b, post[start : start + size])
+                pre_sum += float(np.einsum("i,i->", a, a))
+                post_sum += float(np.einsum("i,i->", b, b))
+                np.subtract(a, b, out=a)
+                apart_sum += float(np.einsum("i,i->", a, a))
+    return pre_sum, post_sum, apart_sum
 
 
 def _finite(value: float) -> float | None:

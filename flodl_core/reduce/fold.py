@@ -86,14 +86,14 @@ class Fold:
             LocalProtocolError: no term, lengths that differ, or a mass outside (0, f32 max].
         """
         _check(out, terms, divisor)
-        for piece in _pieces(out.size):
-            acc = out[piece]
-            for index, (values, mass) in enumerate(terms):
-                if index == 0:
-                    self._scale(acc, values[piece], mass)
-                else:
+        first, *others = terms
+        with np.errstate(all="ignore"):
+            for piece in _pieces(out.size):
+                acc = out[piece]
+                self._scale(acc, first.values[piece], first.mass)
+                for values, mass in others:
                     self._accumulate(acc, values[piece], mass)
-            self._divide(acc, divisor)
+                self._divide(acc, divisor)
 
     def _scale(self, acc: F32, x: F32, mass: float) -> None:
         if mass == 1.0:
