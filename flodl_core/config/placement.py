@@ -16,7 +16,7 @@ from flodl_core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class DevicePlan:
     """The hosts that a command starts, the launcher's own first."""
 
     devices: tuple[tuple[str, ...], ...]
@@ -28,7 +28,7 @@ class Placement:
         return sum(len(host) for host in self.devices)
 
 
-def place_ranks(config: RunConfig, available: tuple[str, ...], *, source: str = "") -> Placement:
+def place_ranks(config: RunConfig, available: tuple[str, ...], *, source: str = "") -> DevicePlan:
     """Give every rank of the launcher's hosts a device; GPUs are dealt out host by host.
 
     Args:
@@ -40,7 +40,7 @@ def place_ranks(config: RunConfig, available: tuple[str, ...], *, source: str = 
         ConfigError: there are more ranks than devices, or fewer than are named.
     """
     each = config.ranks_per_host if config.ranks is None else config.ranks
-    return Placement(
+    return DevicePlan(
         devices=_deal(config.devices, each, hosts=config.hosts, available=available, source=source)
     )
 

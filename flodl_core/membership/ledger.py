@@ -42,8 +42,16 @@ from flodl_core.membership.events import (
     WindowOpened,
 )
 from flodl_core.membership.failure import describe_abort, describe_failure
+from flodl_core.membership.invariants import broken_invariants
 from flodl_core.membership.job_facts import without_entries
-from flodl_core.membership.roster import Expected, Member, count_ranks, seat, seed_expected
+from flodl_core.membership.roster import (
+    Expected,
+    Member,
+    SeatedMember,
+    count_ranks,
+    seat,
+    seed_expected,
+)
 from flodl_core.membership.snapshot import MembershipSnapshot, member_rows, review_start
 from flodl_core.membership.window import Verdict, WindowState, review_window
 from flodl_core.membership.window_clock import WindowClock
@@ -80,7 +88,7 @@ _FINAL: Final[dict[type, Action]] = {
 _ENDED: Final[dict[type, Action]] = {
     WindowOpened: "_note",
     HelloReceived: "_refuse_late",
-    MemberLeft: "_forget",
+    MemberLeft: "_close",
     StartRequested: "_note",
     FormationFinished: "_note",
     TrainingEnded: "_note",
@@ -196,35 +204,13 @@ class MembershipLedger:
         Raises:
             LocalProtocolError: it does not; the text ends with the story.
         """
-        ranks = [rank for seated in seat(self._members) for rank in seated.ranks]
-        quorum = self._joined() >= self._config.min_rank_start
-        holds = self._config.start_mode is not StartMode.AUTO and quorum
-        target = self._config.target_ranks
-        manual = self._config.start_mode is StartMode.MANUAL
-        broken = [
-            name
-            for name, is_true in (
-                ("ranks are contiguous", ranks == list(range(len(ranks)))),
-                ("hosts differ", len({m.host for m in self._members}) == len(self._members)),
-                (
-                    "connections differ",
-                    len({m.connection for m in self._members}) == len(self._members),
-                ),
-                (
-                    "only a final world keeps lost members",
-                    not self._is_open or all(m.connected for m in self._members),
-                ),
-                ("staging is quorum held", not self._is_open or holds == self._is_staging),
-                ("a start closes the window", not (self._is_open and self._start_armed)),
-                (
-                    "a target closes the window",
-                    not (self._is_open and target is not None and not manual)
-                    or self._joined() < (target or 0),
-                ),
-                ("a closed window is not timed", self._is_open or self._due is None),
-            )
-            if not is_true
-        ]
+        broken = broken_invariants(
+            self._phase,
+            self._members,
+            self._config,
+            due=self._due,
+            start_armed=self._start_armed,
+        )
         if broken:
             raise LocalProtocolError(
                 f"membership broke its own rules: {'; '.join(broken)}",
@@ -234,10 +220,6 @@ class MembershipLedger:
     @property
     def _is_open(self) -> bool:
         return self._phase in (ClusterPhase.WAITING, ClusterPhase.STAGING)
-
-    @property
-    def _is_staging(self) -> bool:
-        return self._phase is ClusterPhase.STAGING
 
     def _joined(self) -> int:
         return count_ranks(member for member in self._members if member.connected)
@@ -321,13 +303,23 @@ class MembershipLedger:
         return self._review(event, now)
 
     def _lose(self, event: MemberLeft, now: Seconds) -> list[LedgerEffect]:
+        lost = self._disconnect(event)
+        if lost is None:
+            return self._forget(event, now)
+        return [DeclareHostLost(host=lost.member.host, ranks=lost.ranks)]
+
+    def _close(self, event: MemberLeft, now: Seconds) -> list[LedgerEffect]:
+        return self._forget(event, now) if self._disconnect(event) is None else []
+
+    def _disconnect(self, event: MemberLeft) -> SeatedMember | None:
+        """Mark a member as gone and return it; None if no connected one has the connection."""
         for seated in seat(self._members):
             member = seated.member
             if member.connection == event.connection and member.connected:
                 gone = replace(member, connected=False)
                 self._members = tuple(gone if m is member else m for m in self._members)
-                return [DeclareHostLost(host=member.host, ranks=seated.ranks)]
-        return self._forget(event, now)
+                return seated
+        return None
 
     def _forget(self, event: MemberLeft, _: Seconds) -> list[LedgerEffect]:
         return [
