@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from flodl_core.coordinator import ending
 from flodl_core.coordinator.cohort import RankLife, RankRecord
-from flodl_core.coordinator.effects import DeclareRankDead, EvictRank, Severity
+from flodl_core.coordinator.effects import DeclareRankDead, DropHost, EvictRank, Severity
 from flodl_core.coordinator.rendezvous import RendezvousPhase
 from flodl_core.coordinator.state import EvalWait, RunStage, RunState
 from flodl_core.dispatch.ranges import Range
-from flodl_core.ids import Rank, RankPhase, SaveReason
+from flodl_core.ids import HostName, Rank, RankPhase, SaveReason
 from flodl_core.messages.control import ExecuteEval, ExtendPartition
 from flodl_core.units import Seconds
 
@@ -41,6 +41,7 @@ def bury(state: RunState, record: RankRecord, cause: str, now: Seconds) -> None:
             Severity.CRITICAL, "rank_lost", f"{record.where} was lost: {cause}", rank=record.rank
         )
     _take_out(state, record, RankLife.DEAD, cause)
+    note_host(state, record.host, now)
     if never_heard:
         ending.give_up(
             state, "rendezvous_failed", f"{record.where} ended before it said Hello: {cause}"
@@ -52,6 +53,7 @@ def bury(state: RunState, record: RankRecord, cause: str, now: Seconds) -> None:
 def let_go(state: RunState, record: RankRecord, now: Seconds) -> None:
     """A rank said Exiting without an error: it is no loss, but it takes no further part."""
     _take_out(state, record, RankLife.EXITED, "exited")
+    note_host(state, record.host, now)
     if state.stage is not RunStage.LEAVING:
         state.note("exited_early", rank=record.rank)
         _go_on_without(state, record, now)
@@ -63,6 +65,21 @@ def _take_out(state: RunState, record: RankRecord, life: RankLife, cause: str) -
     record.weight = None
     state.cohort.set_life(record, life)
     state.out.append(DeclareRankDead(record.rank, cause))
+
+
+def note_host(state: RunState, host: HostName, now: Seconds) -> None:
+    """Remember since when no rank of a worker host takes part."""
+    alone = all(record.gone for record in state.cohort if record.host == host)
+    if alone and host != state.local_host and host not in state.dropped_hosts:
+        state.hosts_gone.setdefault(host, now)
+
+
+def drop_host(state: RunState, host: HostName, reason: str) -> None:
+    """Give up a worker host whose link has not ended by itself."""
+    state.hosts_gone.pop(host, None)
+    if host not in state.dropped_hosts:
+        state.dropped_hosts.add(host)
+        state.out.append(DropHost(host, reason))
 
 
 def _go_on_without(state: RunState, record: RankRecord, now: Seconds) -> None:

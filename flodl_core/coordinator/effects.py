@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from flodl_core.dispatch.ranges import Range
-from flodl_core.ids import Cycle, Rank, SaveReason
+from flodl_core.ids import Cycle, HostName, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.timing import TensorBlob
 
@@ -43,6 +43,17 @@ class DeclareRankDead:
     """Tell root and relay to stop waiting for that rank, and end its process if it runs."""
 
     rank: Rank
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropHost:
+    """Close the links of that worker host and make the root go on without it.
+
+    All its ranks are gone, yet its link has not ended by itself: it hangs.
+    """
+
+    host: HostName
     reason: str
 
 
@@ -166,6 +177,7 @@ Effect: TypeAlias = (
     Send
     | DeclareRankDead
     | EvictRank
+    | DropHost
     | RecordSamples
     | SaveBundle
     | RaiseAlert

@@ -7,6 +7,8 @@ What it is not: the decision that training is over; `advance` takes that.
 Who drives it: every part that meets an end, and the ticks of `coordinator.tick`.
 """
 
+from flodl_core.coordinator.ceiling import Ceiling
+from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RunFinished, SaveBundle, SaveFacts, Severity
 from flodl_core.coordinator.events import SaveFinished, StopKind, StopRequested
 from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
@@ -14,6 +16,10 @@ from flodl_core.coordinator.state import Closing, RunStage, RunState, StopOrder
 from flodl_core.ids import ExitCode, Rank, SaveReason
 from flodl_core.messages.control import Checkpoint, Shutdown, ShutdownWithSave
 from flodl_core.units import Seconds
+
+_ROUND_WAIT_S: Seconds = 5.0
+_RETRY_WAIT_S: Seconds = 1.0
+_MOST_RETRIES = 2
 
 _SAVED_CODES = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVED)
 """Exit codes that promise a bundle; without one they become NOT_SAVED."""
@@ -115,6 +121,9 @@ def poll_closing(state: RunState, now: Seconds) -> bool:
         return False
     if state.saves.phase is SavePhase.WRITING:
         return False
+    held = save_hold(state)
+    if held is not None and not held.passed(now):
+        return False
     closing.begun = True
     state.saves.rest()
     if state.committed_version is None:
@@ -122,6 +131,16 @@ def poll_closing(state: RunState, now: Seconds) -> bool:
     elif not closing.ask or not ask_for_save(state, SavePurpose.FINAL, closing.save_reason, now):
         write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)
     return True
+
+
+def save_hold(state: RunState) -> Ceiling | None:
+    """How long the last save waits for the root, which is in the middle of a commit."""
+    closing = state.closing
+    if closing is None or closing.begun or state.saves.phase is SavePhase.WRITING:
+        return None
+    if state.cycle.phase is CyclePhase.BUFFERING:
+        return Ceiling(closing.since, _ROUND_WAIT_S)
+    return Ceiling(closing.retried_at, _RETRY_WAIT_S) if closing.retried_at is not None else None
 
 
 def ask_for_save(state: RunState, purpose: SavePurpose, reason: SaveReason, now: Seconds) -> bool:
@@ -174,10 +193,8 @@ def save_finished(state: RunState, event: SaveFinished, now: Seconds) -> None:
     state.saves.last_error = event.error
     if event.error is None:
         state.saves.saved_version = event.version
-    newest = state.committed_version or 0
     final = save.purpose is SavePurpose.FINAL
-    if event.error is not None and final and newest > event.version:
-        write_bundle(state, SavePurpose.FINAL, save.reason, now)
+    if event.error is not None and final and _root_moved_on(state, event.version, now):
         return
     if event.error is not None:
         state.alert(
@@ -186,6 +203,21 @@ def save_finished(state: RunState, event: SaveFinished, now: Seconds) -> None:
     if final and state.closing is not None:
         state.closing.save_error = event.error
         leave(state, now)
+
+
+def _root_moved_on(state: RunState, version: int, now: Seconds) -> bool:
+    """Whether the last save is started again: a cycle was under way and has committed since."""
+    closing = state.closing
+    newest = state.committed_version or 0
+    if closing is None or closing.retries >= _MOST_RETRIES:
+        return False
+    if newest == version and not state.cycle.pending:
+        return False
+    closing.retries += 1
+    closing.retried_at = now if newest == version else None
+    closing.begun = False
+    closing.ask = False
+    return True
 
 
 def leave(state: RunState, now: Seconds) -> None:

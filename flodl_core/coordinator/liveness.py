@@ -8,6 +8,7 @@ What it is not: the consequence; `dead_ranks` draws it.
 Who drives it: `coordinator.tick`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -76,10 +77,15 @@ def silence_due(
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A rank that is dead by silence, and the words for it."""
+    """A rank that is dead by silence, and the words for it.
+
+    Attributes:
+        host_down: every alive rank of its host is silent.
+    """
 
     rank: Rank
     cause: str
+    host_down: bool
 
 
 def review_silence(
@@ -96,26 +102,26 @@ def review_silence(
             silent.append(record)
     hosts_down = _hosts_wholly_in(silent, alive)
     return tuple(
-        Silence(record.rank, _word_silence(record, spec, now, host_down=record.host in hosts_down))
+        Silence(
+            rank=record.rank,
+            cause=_word_silence(record, spec, now, host_ranks=hosts_down.get(record.host, 0)),
+            host_down=record.host in hosts_down,
+        )
         for record in silent
     )
 
 
-def _hosts_wholly_in(silent: Iterable[RankRecord], alive: Sequence[RankRecord]) -> set[str]:
-    """Hosts of more than one alive rank all of whose ranks are among the silent."""
-    ranks: dict[str, int] = {}
-    for record in alive:
-        ranks[record.host] = ranks.get(record.host, 0) + 1
-    for record in silent:
-        ranks[record.host] -= 1
-    several = {host for host in ranks if sum(record.host == host for record in alive) > 1}
-    return {host for host in several if ranks[host] == 0}
+def _hosts_wholly_in(silent: Iterable[RankRecord], alive: Sequence[RankRecord]) -> dict[str, int]:
+    """Hosts all of whose alive ranks are among the silent, with their number."""
+    ranks = Counter(record.host for record in alive)
+    quiet = Counter(record.host for record in silent)
+    return {host: count for host, count in quiet.items() if count == ranks[host]}
 
 
-def _word_silence(record: RankRecord, spec: RunSpec, now: Seconds, *, host_down: bool) -> str:
+def _word_silence(record: RankRecord, spec: RunSpec, now: Seconds, *, host_ranks: int) -> str:
     assert record.heard_at is not None
     age = f"silent for {now - record.heard_at:.0f} s (ceiling {spec.heartbeat_timeout_s:g} s)"
     phase = f"last seen {record.phase.value}"
-    if host_down:
+    if host_ranks > 1:
         return f"{age}, like every rank of {record.host}: its relay or link is down; {phase}"
     return f"{age}; {phase}"

@@ -70,6 +70,7 @@ class Coordinator:
             envelope=envelope,
             settings=settings,
             has_eval=has_eval,
+            local_host=local_host,
             cohort=cohort,
             rendezvous=Rendezvous(
                 cohort,

@@ -29,6 +29,8 @@ class CoordinatorSettings:
     """A rank that holds work may take this long for its first batch (compilation)."""
     leave_timeout_s: Seconds = 25.0
     """From Shutdown to the end of the run, whoever is still there."""
+    host_drain_s: Seconds = 15.0
+    """A pending cycle may wait this long for a worker host whose ranks are all gone."""
     wait_shown_after_s: Seconds = 5.0
     """Waits longer than this are shown."""
     max_failure: int | None = None
@@ -40,6 +42,7 @@ class CoordinatorSettings:
             "checkpoint_every_s": self.checkpoint_every_s,
             "first_batch_timeout_s": self.first_batch_timeout_s,
             "leave_timeout_s": self.leave_timeout_s,
+            "host_drain_s": self.host_drain_s,
             "wait_shown_after_s": self.wait_shown_after_s,
             "max_failure": self.max_failure,
         }

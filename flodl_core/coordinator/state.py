@@ -27,7 +27,7 @@ from flodl_core.coordinator.gate import GateVerdict
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.saves import SaveDesk
 from flodl_core.coordinator.settings import CoordinatorSettings
-from flodl_core.ids import Rank, SaveReason
+from flodl_core.ids import HostName, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.job import Envelope, RunSpec
 from flodl_core.units import Seconds
@@ -67,6 +67,8 @@ class Closing:
         ask: whether a rank is asked for what only it has before the bundle is written.
         plain: whether ranks get Shutdown, as after a run that is done.
         begun: whether the last save has been started.
+        retries: how often it was started again because the root had moved on.
+        retried_at: since when the news of that commit is awaited; None if it is here.
     """
 
     exit_code: int
@@ -77,6 +79,8 @@ class Closing:
     ask: bool
     plain: bool = False
     begun: bool = False
+    retries: int = 0
+    retried_at: Seconds | None = None
     save_error: str | None = None
 
 
@@ -127,6 +131,7 @@ class RunState:
     envelope: Envelope
     settings: CoordinatorSettings
     has_eval: bool
+    local_host: HostName | None
     cohort: Cohort
     rendezvous: Rendezvous
     cycle: CycleMachine
@@ -150,6 +155,9 @@ class RunState:
     stop: StopOrder | None = None
     closing: Closing | None = None
     leaving_since: Seconds | None = None
+    hosts_gone: dict[HostName, Seconds] = field(default_factory=dict)
+    """Worker hosts without a rank that takes part, and since when; dropped ones are left out."""
+    dropped_hosts: set[HostName] = field(default_factory=set)
     first_cause: str = ""
     """The first death's cause: what a failure is traced back to."""
     epochs: deque[EpochFacts] = field(default_factory=lambda: deque(maxlen=_KEPT_EPOCHS))

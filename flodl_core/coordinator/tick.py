@@ -57,14 +57,29 @@ def _beacon(state: RunState, now: Seconds) -> None:
 
 def _bury_the_silent(state: RunState, now: Seconds) -> None:
     for silence in review_silence(state.cohort.alive, state.spec, state.settings, now):
-        dead_ranks.bury(state, state.cohort[silence.rank], silence.cause, now)
+        record = state.cohort[silence.rank]
+        dead_ranks.bury(state, record, silence.cause, now)
         if state.ended:
             return
+        if silence.host_down and record.host in state.hosts_gone:
+            dead_ranks.drop_host(state, record.host, "all its ranks fell silent together")
+    _drop_hanging_hosts(state, now)
     for record in state.cohort.alive:
         if record.heard_at is not None and is_burning(record, now):
             late = now > record.heard_at + _MISSED_BEACONS * state.spec.heartbeat_interval_s
             if late:
                 record.phase = RankPhase.BUSY
+
+
+def _drop_hanging_hosts(state: RunState, now: Seconds) -> None:
+    """A cycle waits for the link of a host without ranks: it ends by itself, or it hangs."""
+    if not state.cycle.pending:
+        return
+    for host, since in list(state.hosts_gone.items()):
+        limit = state.settings.host_drain_s
+        if Ceiling(since, limit).passed(now):
+            reason = f"all its ranks are gone and its link has not ended in {limit:g} s"
+            dead_ranks.drop_host(state, host, reason)
 
 
 def _evict_the_stuck(state: RunState, now: Seconds) -> None:
@@ -205,6 +220,8 @@ def deadline(state: RunState) -> Seconds | None:
     instants.append(waiting.due() if waiting else None)
     save = state.saves.ceiling
     instants.append(save.due() if save else None)
+    held = ending.save_hold(state)
+    instants.append(held.due() if held else None)
     if state.stop is not None and _grace_matters(state):
         instants.append(Ceiling(state.stop.since, state.settings.stop_grace_s).due())
     return earliest(*instants)
