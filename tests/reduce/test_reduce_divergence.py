@@ -1,0 +1,56 @@
+"""The divergence triple against plain f64 norms."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flodl_core.errors import LocalProtocolError
+from flodl_core.reduce.buckets import Run
+from flodl_core.reduce.divergence import Divergence, divergence_triple
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 100_000))
+def test_it_is_the_relative_distance_over_the_spans(seed: int, size: int) -> None:
+    random = np.random.default_rng(seed)
+    pre = random.standard_normal(size + 20).astype(np.float32)
+    post = random.standard_normal(size + 20).astype(np.float32)
+    pre[size : size + 10] = np.nan
+    spans = (Run(0, size), Run(size + 10, 10))
+    rows = np.r_[0:size, size + 10 : size + 20]
+    a, b = pre[rows].astype(np.float64), post[rows].astype(np.float64)
+    triple = divergence_triple(pre, post, spans)
+    assert triple.pre_norm == pytest.approx(np.linalg.norm(a), rel=1e-12)
+    assert triple.post_norm == pytest.approx(np.linalg.norm(b), rel=1e-12)
+    expected = np.linalg.norm(a - b) / np.linalg.norm(b)
+    assert triple.divergence == pytest.approx(expected, rel=1e-12)
+
+
+def test_nothing_diverges_from_a_consensus_of_zero() -> None:
+    triple = divergence_triple(np.ones(4, np.float32), np.zeros(4, np.float32), (Run(0, 4),))
+    assert triple == Divergence(divergence=0.0, post_norm=0.0, pre_norm=2.0)
+
+
+def test_no_values_give_zero_and_no_norms() -> None:
+    empty = np.empty(0, np.float32)
+    expected = Divergence(divergence=0.0, post_norm=None, pre_norm=None)
+    assert divergence_triple(empty, empty, ()) == expected
+
+
+def test_what_is_not_finite_is_absent() -> None:
+    pre = np.array([np.nan, 1], np.float32)
+    triple = divergence_triple(pre, np.array([3, 4], np.float32), (Run(0, 2),))
+    assert triple == Divergence(divergence=None, post_norm=5.0, pre_norm=None)
+
+
+def test_regions_of_different_length_are_refused() -> None:
+    with pytest.raises(LocalProtocolError, match="expected as many"):
+        divergence_triple(np.empty(1, np.float32), np.empty(2, np.float32), ())
+
+
+def test_neither_array_is_changed_and_large_values_do_not_overflow() -> None:
+    pre = np.full(3, 3e38, np.float32)
+    post = np.full(3, -3e38, np.float32)
+    triple = divergence_triple(pre, post, (Run(0, 3),))
+    assert triple.divergence == pytest.approx(2.0)
+    assert pre.tolist() == np.full(3, 3e38, np.float32).tolist()
