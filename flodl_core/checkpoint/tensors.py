@@ -43,7 +43,8 @@ class TensorEntry:
     complex_dtype: str | None
     """Set where the last dimension holds the two parts of a complex number."""
     pieces: Callable[[], Iterator[NDArray[Any]]]
-    """Yields the elements in C order, little endian, in their own dtype."""
+    """Yields the elements in C order, little endian, in their own dtype; a piece is
+    valid until the next one is taken."""
 
     @property
     def nbytes(self) -> int:

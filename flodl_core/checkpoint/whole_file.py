@@ -76,10 +76,10 @@ def writing_whole(
             yield WholeFile(file)
             file.flush()
             os.fsync(fd)
+            if before_replacing is not None:
+                before_replacing()
             if not has_name:
                 _give_name(fd, part, folder)
-        if before_replacing is not None:
-            before_replacing()
         part.replace(path)
         os.fsync(folder)
     except OSError as error:

@@ -25,7 +25,7 @@ HELD_OUT = 5
 
 
 def job(
-    *, channels: int = 16, lr: float = 2e-3, batch_size: int = 32, epochs: int = 10
+    *, channels: int = 16, lr: float = 5e-3, batch_size: int = 32, epochs: int = 10
 ) -> TrainJob:
     """Return the job.
 

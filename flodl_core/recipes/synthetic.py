@@ -102,13 +102,13 @@ def job(
     _check_count("params", params, FEATURES + 1, _MAX_PARAMS)
     _check_count("samples", samples, 1, 2**62)
     _check_count("buffers", buffers, 0, _MAX_PARAMS)
-    waits_ms = _waits_of(step_ms)
+    waits_ms = wait_times_ms(step_ms)
 
     def step(ctx: StepContext, batch: Batch) -> torch.Tensor:
         ctx.optimizer.zero_grad(set_to_none=True)
         loss = ctx.accumulate(batch, lambda piece: _loss_of(ctx.model, piece))
         ctx.optimizer_step()
-        wait_s = waits_ms[min(ctx.rank, len(waits_ms) - 1)] / 1e3
+        wait_s = wait_of(waits_ms, ctx.rank) / 1e3
         if wait_s > 0:
             threading.Event().wait(wait_s)
         return loss
@@ -142,14 +142,16 @@ def mean_squared_error(model: nn.Module, batches: Iterable[Batch], device: torch
     return total / max(1, seen)
 
 
-def _waits_of(step_ms: Number | tuple[Number, ...]) -> tuple[float, ...]:
+def wait_times_ms(step_ms: Number | tuple[Number, ...]) -> tuple[float, ...]:
+    """Return the extra milliseconds a step, one for each named rank.
+
+    Raises:
+        JobError: one is no number of milliseconds from 0 to ten minutes.
+    """
     given = step_ms if isinstance(step_ms, tuple) else (step_ms,)
     for one in given:
-        if (
-            isinstance(one, bool)
-            or not isinstance(one, int | float)
-            or not 0 <= one <= _MAX_STEP_MS
-        ):
+        is_number = isinstance(one, int | float) and not isinstance(one, bool)
+        if not is_number or not 0 <= one <= _MAX_STEP_MS:
             raise JobError(
                 f"synthetic: step_ms holds {one!r}",
                 fix=f"give milliseconds from 0 to {_MAX_STEP_MS:.0f}, such as 5 or 5,5,20",
@@ -157,6 +159,11 @@ def _waits_of(step_ms: Number | tuple[Number, ...]) -> tuple[float, ...]:
     if not given:
         raise JobError("synthetic: step_ms is empty", fix="give one number, or one a rank")
     return tuple(float(one) for one in given)
+
+
+def wait_of(waits_ms: tuple[float, ...], rank: int) -> float:
+    """Return the milliseconds of a rank; the last one named holds for all further ranks."""
+    return waits_ms[min(rank, len(waits_ms) - 1)]
 
 
 def _check_count(name: str, value: int, smallest: int, largest: int) -> None:

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+from checkpoint_examples import facts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flodl_core.checkpoint.meta import BundleMeta, FileEntry, describe_save, read_meta_untrusted
+from flodl_core.coordinator.effects import EpochCoverage, SaveFacts
+from flodl_core.dispatch.ranges import Range
+from flodl_core.errors import CheckpointError
+from flodl_core.ids import Mode, RunId, SaveReason
+from flodl_core.messages.job import JobRef, RunSpec
+
+
+def meta():
+    return BundleMeta(
+        **facts().model_dump(),
+        bundle_id="b",
+        files=(FileEntry(suffix=".safetensors", sha256="00", nbytes=8, host="red"),),
+    )
+
+
+def test_a_meta_file_reads_back_as_itself():
+    body = meta().model_dump_json().encode()
+    assert read_meta_untrusted(body, path="ck.meta.json") == meta()
+
+
+def test_fields_that_are_not_known_are_ignored_and_missing_ones_named():
+    row = json.loads(meta().model_dump_json())
+    row["weather"] = "fair"
+    assert read_meta_untrusted(json.dumps(row).encode(), path="x") == meta()
+    del row["sync_round"]
+    with pytest.raises(CheckpointError, match="sync_round"):
+        read_meta_untrusted(json.dumps(row).encode(), path="x")
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=100))
+def test_arbitrary_bytes_raise_the_checkpoint_error_only(body):
+    with pytest.raises(CheckpointError):
+        read_meta_untrusted(body, path="x")
+
+
+def test_an_entry_is_found_by_its_suffix():
+    assert meta().entry(".safetensors").nbytes == 8
+    assert meta().entry(".outer.safetensors") is None
+
+
+def test_the_coordinators_facts_become_the_meta_file():
+    spec = RunSpec(
+        run_id=RunId("00112233445566aa"),
+        mode=Mode.CPU_SYNC,
+        job=JobRef(kind="recipe", name="charlm", args={}),
+        n_samples=1000,
+        batch_size=16,
+        epochs=4,
+        epoch_splits=2,
+        seed=5,
+        gamma=1.0,
+        wire_dtype="float32",
+        heartbeat_interval_s=1.0,
+        heartbeat_timeout_s=30.0,
+        progress_timeout_s=300.0,
+        stall_timeout_s=300.0,
+        rendezvous_timeout_s=120.0,
+        save_path="ck",
+    )
+    told = describe_save(
+        SaveFacts(
+            epoch=3,
+            epochs=8,
+            epoch_splits=2,
+            global_step=120,
+            sync_round=30,
+            world_size=4,
+            ranks_alive=3,
+            seed=5,
+            batch_size=16,
+            n_samples=1000,
+            samples_trained=1920,
+            samples_dropped=16,
+            coverage=(EpochCoverage(3, 496, (Range(500, 64), Range(900, 96))),),
+        ),
+        spec,
+        reason=SaveReason.GRACEFUL_SHUTDOWN,
+        host="red",
+        created_at="2031-01-02T03:04:05Z",
+    )
+    assert (told.epoch, told.global_step, told.sync_round, told.ranks_alive) == (3, 120, 30, 3)
+    assert (told.job, told.mode, told.reason) == ("charlm", "cpu_sync", "graceful_shutdown")
+    assert told.coverage.model_dump(mode="json") == {
+        "seed": 5,
+        "batch_size": 16,
+        "epoch_splits": 2,
+        "n_samples": 1000,
+        "per_epoch": [
+            {"epoch": 3, "total_samples": 496, "uncovered_ranges": [[500, 64], [900, 96]]}
+        ],
+    }
