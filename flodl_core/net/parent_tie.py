@@ -16,8 +16,8 @@ from typing import Final
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import ExitCode
 
-PARENT_PID_VARIABLE: Final = "FLODL_PARENT_PID"
-LIVENESS_FD_VARIABLE: Final = "FLODL_LIVENESS_FD"
+PARENT_PID_VARIABLE: Final = "FLODL_CHILD_PARENT_PID"
+LIVENESS_FD_VARIABLE: Final = "FLODL_CHILD_LIVENESS_FD"
 
 _PR_SET_PDEATHSIG: Final = 1
 
