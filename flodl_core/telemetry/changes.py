@@ -46,7 +46,7 @@ class MemberJoined:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberLeft:
+class MemberGone:
     """A host left before the world formed."""
 
     member: MemberState
@@ -109,7 +109,7 @@ Change: TypeAlias = (
     RunShown
     | PhaseChanged
     | MemberJoined
-    | MemberLeft
+    | MemberGone
     | JoinRefused
     | EpochEnded
     | EpochEvaluated
@@ -161,7 +161,7 @@ def _membership(before: StateDocument | None, document: StateDocument) -> list[C
     old = {(one.host, one.ranks): one for one in (before.members if before else ())}
     new = {(one.host, one.ranks): one for one in document.members}
     hosts = {one.host for one in document.members}
-    changes: list[Change] = [MemberLeft(one) for one in old.values() if one.host not in hosts]
+    changes: list[Change] = [MemberGone(one) for one in old.values() if one.host not in hosts]
     changes += [MemberJoined(one) for key, one in new.items() if key not in old]
     refused = document.refusals - (before.refusals if before else 0)
     if refused > 0:

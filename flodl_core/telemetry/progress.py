@@ -118,7 +118,7 @@ _EVENT_NAMES: Final = {
     told.RunShown: "run",
     told.PhaseChanged: "phase",
     told.MemberJoined: "joined",
-    told.MemberLeft: "left",
+    told.MemberGone: "left",
     told.JoinRefused: "refused",
     told.EpochEnded: "epoch",
     told.EpochEvaluated: "eval",
@@ -145,7 +145,7 @@ def _tell(change: told.Change) -> str:
             return _tell_run(document)
         case told.PhaseChanged(phase, document):
             return _tell_phase(phase, document)
-        case told.MemberJoined(member) | told.MemberLeft(member):
+        case told.MemberJoined(member) | told.MemberGone(member):
             return _tell_member(member)
         case told.JoinRefused(count, last):
             return f"{plural(count, 'join')} refused; last: {escape_untrusted(last or '?')}"

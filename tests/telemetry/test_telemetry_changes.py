@@ -18,7 +18,7 @@ from flodl_core.telemetry.changes import (
     EpochEvaluated,
     JoinRefused,
     MemberJoined,
-    MemberLeft,
+    MemberGone,
     PhaseChanged,
     RankChanged,
     RunShown,
@@ -50,7 +50,7 @@ def test_members_are_told_when_they_join_are_renumbered_and_leave():
     both = document(members=(red, blue))
     assert after(none, both) == [MemberJoined(red), MemberJoined(blue)]
     moved = member("blue", (0, 1))
-    assert after(both, document(members=(moved,))) == [MemberLeft(red), MemberJoined(moved)]
+    assert after(both, document(members=(moved,))) == [MemberGone(red), MemberJoined(moved)]
 
 
 def test_refusals_are_told_with_their_number_and_the_last_reason():
