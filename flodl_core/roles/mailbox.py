@@ -7,6 +7,7 @@ floods is cut by its connection's own limits long before.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -52,6 +53,11 @@ class Mailbox(Generic[T]):
         self._peak = max(self._peak, len(self._items))
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
+
+    def call(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call `function` on the consumer's loop; safe from any thread, also after its end."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, *arguments)
 
     async def receive(self) -> T:
         """Wait for the oldest item."""

@@ -1,0 +1,164 @@
+"""Where alerts go: the log, the journal, the status document, and the user's own command.
+
+`--on-event CMD` gets one alert as JSON on standard input and its class in
+`FLODL_CHILD_EVENT`; it is bounded in time and number, and can neither stall nor fail
+the run.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import anyio
+
+from flodl_core.ids import HostName, Rank
+from flodl_core.net import clock
+from flodl_core.telemetry.alerts import AlertBook, AlertRecord, path_of
+from flodl_core.telemetry.journal import Journal
+from flodl_core.telemetry.logs import ProcessLog
+from flodl_core.telemetry.state import AlertState
+from flodl_core.units import Seconds
+
+COMMAND_TIMEOUT_S: Seconds = 30.0
+MAX_WAITING_COMMANDS = 64
+RUN_ENDED = "run_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCommand:
+    """The user's command and what it is run for."""
+
+    command: str
+    classes: tuple[str, ...]
+    """All if empty; the end of the run always."""
+    env: Mapping[str, str]
+
+
+class AlertDesk:
+    """Takes alerts and passes on what the collapsing book emits."""
+
+    def __init__(
+        self,
+        log: ProcessLog,
+        journal: Journal,
+        *,
+        command: EventCommand | None,
+    ) -> None:
+        self._log = log
+        self._journal = journal
+        self._command = command
+        self._book = AlertBook()
+        self._rows: list[AlertState] = []
+        send, self._waiting = anyio.create_memory_object_stream[AlertRecord](MAX_WAITING_COMMANDS)
+        self._to_command = send
+        self._place: Callable[[Rank | None], tuple[HostName | None, int, int]] = _nowhere
+
+    def set_world(self, place: Callable[[Rank | None], tuple[HostName | None, int, int]]) -> None:
+        """Learn how to find a rank's host, the number of hosts and of ranks."""
+        self._place = place
+
+    def raise_alert(
+        self,
+        alert_class: str,
+        detail: str,
+        *,
+        severity: str | None = None,
+        rank: Rank | None = None,
+    ) -> None:
+        """Take an alert about a rank, or about the run."""
+        host, hosts, ranks = self._place(rank)
+        path = path_of(rank, host, hosts=hosts, ranks=ranks)
+        for record in self._book.raise_alert(
+            alert_class, path, detail=detail, now=clock.now(), severity=severity
+        ):
+            self._emit(record)
+
+    def flush_due(self) -> None:
+        """Emit counts whose ten seconds are over; called about each second."""
+        for record in self._book.flush_due(clock.now()):
+            self._emit(record)
+
+    def rows(self) -> tuple[AlertState, ...]:
+        """Return the last alerts for the status document, oldest first."""
+        return tuple(self._rows)
+
+    def announce_end(self, exit_code: int, reason: str) -> None:
+        """Emit what is owed and tell the command that the run ended."""
+        for record in self._book.flush(clock.now()):
+            self._emit(record)
+        if self._command is not None:
+            end = AlertRecord(
+                severity="info",
+                alert_class=RUN_ENDED,
+                path="root",
+                detail=f"exit code {exit_code}: {reason}",
+                count=1,
+                raised_at_s=clock.now(),
+            )
+            self._hand_over(end)
+        self._to_command.close()
+
+    async def run_commands(self) -> None:
+        """Run the user's command for each alert that it asked for, one after another."""
+        async for record in self._waiting:
+            await self._run_command(record)
+
+    def _emit(self, record: AlertRecord) -> None:
+        self._log.warning(
+            "alert",
+            alert_class=record.alert_class,
+            severity=record.severity,
+            path=record.path,
+            detail=record.detail,
+            count=record.count,
+        )
+        self._journal.append(record.path, record.as_record())
+        self._rows = [
+            *self._rows[-49:],
+            AlertState(
+                severity=record.severity,
+                alert_class=record.alert_class,
+                path=record.path,
+                detail=record.detail,
+                count=record.count,
+                at=clock.utc_iso(),
+            ),
+        ]
+        wanted = self._command is not None and (
+            not self._command.classes or record.alert_class in self._command.classes
+        )
+        if wanted:
+            self._hand_over(record)
+
+    def _hand_over(self, record: AlertRecord) -> None:
+        try:
+            self._to_command.send_nowait(record)
+        except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            self._log.warning("on_event_skipped", alert_class=record.alert_class)
+
+    async def _run_command(self, record: AlertRecord) -> None:
+        assert self._command is not None
+        body = json.dumps({"path": record.path, **record.as_record()})
+        env = {**self._command.env, "FLODL_CHILD_EVENT": record.alert_class}
+        try:
+            with anyio.fail_after(COMMAND_TIMEOUT_S), tempfile.TemporaryFile() as told:
+                told.write(body.encode())
+                told.seek(0)
+                done = await anyio.run_process(
+                    ["/bin/sh", "-c", self._command.command],
+                    stdin=told,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env=env,
+                    check=False,
+                )
+            if done.returncode != 0:
+                self._log.warning("on_event_failed", code=done.returncode)
+        except (OSError, TimeoutError) as error:
+            self._log.warning("on_event_failed", error=str(error) or type(error).__name__)
+
+
+def _nowhere(_: Rank | None) -> tuple[HostName | None, int, int]:
+    return None, 1, 1

@@ -1,0 +1,113 @@
+"""The status board of a run: composes the document twice a second and at changes, and shows it.
+
+Readers get the last document at once, also while a reduce runs; nobody waits for
+a machine.
+"""
+
+from collections.abc import Callable
+
+import anyio
+
+from flodl_core.coordinator.machine import Coordinator
+from flodl_core.ids import ClusterPhase
+from flodl_core.membership.ledger import MembershipLedger
+from flodl_core.messages.join import HostStats
+from flodl_core.net import clock
+from flodl_core.net.http import Publisher
+from flodl_core.roles.alerting import AlertDesk
+from flodl_core.roles.publishing import RunFacts, RunParts, compose_document, resources_of
+from flodl_core.roles.saving import BundleWriter
+from flodl_core.telemetry.state import EndState, ResourceState, StateDocument, publish
+from flodl_core.units import Seconds
+
+PUBLISH_EVERY_S: Seconds = 0.5
+
+
+class StatusBoard:
+    """Composes and publishes.
+
+    Args:
+        facts: of the run.
+        ledger: of its window.
+        desk: has its alerts.
+        writer: has its checkpoints.
+        show: takes each document, for the person who started the run.
+    """
+
+    def __init__(
+        self,
+        facts: RunFacts,
+        ledger: MembershipLedger,
+        *,
+        desk: AlertDesk,
+        writer: BundleWriter,
+        show: Callable[[StateDocument], None],
+    ) -> None:
+        self.publisher = Publisher()
+        self.coordinator: Coordinator | None = None
+        self.port: int | None = None
+        self.last_refusal: str | None = None
+        self.end: EndState | None = None
+        self._facts = facts
+        self._ledger = ledger
+        self._desk = desk
+        self._writer = writer
+        self._show = show
+        self._began = clock.now()
+        self._changed = anyio.Event()
+        self._stats: dict[int, tuple[Seconds, HostStats]] = {}
+        self._resources: dict[int, ResourceState] = {}
+
+    def document(self) -> StateDocument:
+        """Compose the document of this moment."""
+        now = clock.now()
+        snapshot = self._ledger.snapshot(now)
+        phase = snapshot.phase
+        if self.end is not None:
+            good = self.end.exit_code in (0, 4, 130)
+            phase = ClusterPhase.DONE if good else ClusterPhase.FAILED
+        return compose_document(
+            self._facts,
+            RunParts(
+                uptime_s=now - self._began,
+                port=self.port,
+                phase=phase,
+                membership=snapshot,
+                refused_joins=snapshot.refused_joins,
+                last_refusal=self.last_refusal,
+                coordinator=self.coordinator.view(now) if self.coordinator else None,
+                alerts=self._desk.rows(),
+                checkpoint=self._writer.state,
+                resources=self._resources,
+                end=self.end,
+            ),
+        )
+
+    def publish_now(self) -> StateDocument:
+        """Compose, publish and show."""
+        document = self.document()
+        self.publisher.publish(publish(document))
+        self._show(document)
+        return document
+
+    def poke(self) -> None:
+        """Have the document published soon: something changed that a reader waits for."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Publish at changes and twice a second, until cancelled."""
+        while True:
+            self._changed = anyio.Event()
+            self._desk.flush_due()
+            self.publish_now()
+            with anyio.move_on_after(PUBLISH_EVERY_S):
+                await self._changed.wait()
+
+    def take_stats(self, stats: HostStats) -> None:
+        """Take what the operating system says of a rank."""
+        now = clock.now()
+        before = self._stats.get(stats.rank)
+        self._stats[stats.rank] = (now, stats)
+        self._resources[stats.rank] = resources_of(
+            before[1] if before else None, stats, now - before[0] if before else 0.0
+        )

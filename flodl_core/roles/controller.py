@@ -1,0 +1,357 @@
+"""The controller: the formed world's coordinator with its links, the launcher's busiest part.
+
+It feeds the coordinator from ranks, hosts, the root and operators, and performs
+its effects. It has no rule of its own: who is late, what is saved and how a run
+ends is the coordinator's word.
+
+    local ranks ─┐                      ┌─▶ ranks (Send)
+    relays ──────┼─▶ mailbox ─▶ Coordinator ─▶ effects ─▶ root, hosts, logs, saves
+    root, hosts ─┘
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import anyio
+import anyio.abc
+
+from flodl_core.coordinator.effects import (
+    Announce,
+    DeclareRankDead,
+    Effect,
+    EvictRank,
+    RaiseAlert,
+    RecordSamples,
+    RunFinished,
+    SaveBundle,
+    Send,
+    Severity,
+)
+from flodl_core.coordinator.events import (
+    Event,
+    HostStatsReported,
+    RankLost,
+    RankMessage,
+    SaveFinished,
+    StopKind,
+    StopRequested,
+)
+from flodl_core.coordinator.machine import Coordinator
+from flodl_core.errors import BadFrameError
+from flodl_core.ids import ExitCode, HostName, Rank
+from flodl_core.machines import Note
+from flodl_core.messages.job import Envelope
+from flodl_core.messages.join import DumpStack, Evict, HostStats, RankExited, RankStack
+from flodl_core.messages.mux import RelayHelloAck
+from flodl_core.net import clock
+from flodl_core.net.local import PlainChannel
+from flodl_core.net.mux_end import accept_mux
+from flodl_core.net.port import PortConnection
+from flodl_core.planes.star_root import StarRoot
+from flodl_core.roles.alerting import AlertDesk
+from flodl_core.roles.drive import Driver
+from flodl_core.roles.host_life import Attached
+from flodl_core.roles.host_link import HostLink, LinkReports
+from flodl_core.roles.mailbox import Mailbox
+from flodl_core.roles.outbox import LinkOutbox
+from flodl_core.roles.rank_ends import RankEnds
+from flodl_core.roles.rank_ends_watch import RankEndWatch
+from flodl_core.roles.saving import BundleWriter, PinnedSave
+from flodl_core.roles.window import JoinWindow
+from flodl_core.telemetry.logs import ProcessLog
+from flodl_core.telemetry.sample_log import SampleLog
+from flodl_core.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunServices:
+    """What a controller performs effects with."""
+
+    window: JoinWindow
+    """The hosts' control links."""
+    writer: BundleWriter
+    sample_log: SampleLog | None
+    desk: AlertDesk
+    log: ProcessLog
+    say: Callable[[str], None]
+    """Takes single lines for the person who started the run."""
+
+
+class Controller:
+    """Runs the training of one formed world.
+
+    Args:
+        envelope: the world.
+        coordinator: its scheduler.
+        services: of this run.
+    """
+
+    def __init__(self, envelope: Envelope, coordinator: Coordinator, services: RunServices) -> None:
+        self.coordinator = coordinator
+        self.finished: RunFinished | None = None
+        self.tail_samples = 0
+        """Samples left out over all passes, being less than a batch."""
+        self._envelope = envelope
+        self._window = services.window
+        self._writer = services.writer
+        self._sample_log = services.sample_log
+        self._desk = services.desk
+        self._log = services.log
+        self._say = services.say
+        self._mailbox: Mailbox[Event] = Mailbox()
+        self._driver = Driver(coordinator, self._mailbox, self._perform)
+        self._root: StarRoot | None = None
+        self._root_ready = anyio.Event()
+        self._links: dict[HostName, HostLink] = {}
+        self._local: dict[Rank, LinkOutbox] = {}
+        self._ends = RankEndWatch()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._salt = b""
+        self._own_host: HostName | None = None
+
+    def post(self, event: Event) -> None:
+        """Feed the coordinator; from any thread."""
+        self._mailbox.post(event)
+
+    def begin(
+        self, tasks: anyio.abc.TaskGroup, local: Mapping[Rank, RankEnds], *, salt: bytes
+    ) -> None:
+        """Open the root for the launcher's own ranks, which may be none, and for relays."""
+        self._tasks = tasks
+        self._salt = salt
+        root = self._root = StarRoot(
+            self._envelope,
+            {rank: ends.data for rank, ends in local.items()},
+            on_round_ended=self.post,
+            on_failed=self._root_failed,
+            on_note=self._note_from_root,
+        )
+        self._writer.use(self._envelope, root.begin_save)
+        self._own_host = next(
+            (one.host for one in self._envelope.hosts if local and one.ranks[0] in local), None
+        )
+        for rank, ends in local.items():
+            channel = PlainChannel(ends.control)
+            outbox = self._local[rank] = LinkOutbox(channel)
+            tasks.start_soon(outbox.run)
+            tasks.start_soon(self._listen_local, rank, channel)
+        tasks.start_soon(self._watch_ends)
+        self._root_ready.set()
+
+    async def attach_local(
+        self, tasks: anyio.abc.TaskGroup, salt: bytes, folding: dict[Rank, RankEnds]
+    ) -> Attached:
+        """Take the folding ends of the launcher's own ranks; `HostLife` calls it."""
+        self.begin(tasks, folding, salt=salt)
+        return Attached(until_lost=_never, finish=_nothing)
+
+    async def run(self) -> RunFinished:
+        """Drive the coordinator to its end."""
+        await self._driver.run()
+        assert self.finished is not None
+        lateness = self._driver.lateness()
+        self._log.info(
+            "coordinator_ended",
+            ticks=lateness.ticks,
+            tick_p99_ms=round(lateness.p99_ms, 2),
+            tick_max_ms=round(lateness.max_ms, 2),
+            inbox_peak=self._mailbox.statistics().peak,
+        )
+        return self.finished
+
+    def close(self) -> None:
+        """End root and links; blocks for a moment while their threads end."""
+        for host_link in self._links.values():
+            host_link.link.close()
+        if self._root is not None:
+            self._root.stop()
+
+    async def await_hosts(self, timeout_s: Seconds) -> None:
+        """Wait until every worker host's relay is connected; end the run if one is not in time."""
+        wanted = {host.host: len(host.ranks) for host in self._envelope.hosts}
+        with anyio.move_on_after(timeout_s):
+            await self._root_ready.wait()
+            while len(self._links) < len(wanted) - bool(self._local):
+                await anyio.sleep(0.02)
+            return
+        missing = [name for name in wanted if name not in self._links and name != self._own_host]
+        covered = self._envelope.world_size - sum(wanted[name] for name in missing)
+        why = (
+            f"{covered}/{self._envelope.world_size} ranks covered in {timeout_s:g} s; "
+            f"no relay of {', '.join(missing)}"
+        )
+        self.post(StopRequested(StopKind.NOW, ExitCode.FAILED, f"formation: {why}"))
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of values that crossed between hosts."""
+        return self._root.moved_bytes if self._root is not None else 0
+
+    async def on_mux(self, connection: PortConnection) -> None:
+        """Take a relay's connection; the port's consumer."""
+        with anyio.fail_after(self._envelope.spec.rendezvous_timeout_s):
+            await self._root_ready.wait()
+        assert self._root is not None
+        end, hello = await accept_mux(connection, salt=self._salt)
+        known = next((one for one in self._envelope.hosts if one.host == hello.host), None)
+        if known is None or known.ranks != hello.ranks or hello.host in self._links:
+            end.sock.close()
+            raise BadFrameError(
+                f"a relay says that it is host {hello.host!r} with ranks {hello.ranks}, "
+                "which is not the formed world's or is connected already"
+            )
+        link = self._links[hello.host] = HostLink(
+            hello.host,
+            hello.ranks,
+            end=end,
+            root=self._root,
+            reports=LinkReports(
+                rank_message=self.post,
+                rank_exit=lambda rank: self._mailbox.call(self._channel_ended, rank),
+                closed=lambda host, error: self._mailbox.call(self._link_closed, host, error),
+            ),
+        )
+        self._root.attach_host(hello.host, link.link)
+        link.link.start()
+        link.link.send(RelayHelloAck())
+        self._log.info("relay_connected", host=hello.host, ranks=hello.ranks)
+
+    def from_host(self, message: RankExited | HostStats | RankStack) -> None:
+        """Take what a host reports of one of its ranks."""
+        match message:
+            case RankExited():
+                cause = f"its process ended with {message.signal or f'exit code {message.code}'}"
+                self._log.info(
+                    "rank_exited", rank=message.rank, code=message.code, signal=message.signal
+                )
+                self._lose(
+                    message.rank, self._ends.process_exited(message.rank, cause, clock.now())
+                )
+            case HostStats():
+                self.post(HostStatsReported(message))
+            case RankStack():
+                self._log.warning("stack", rank=message.rank)
+                for line in message.text.splitlines():
+                    self._log.warning("stack_line", rank=message.rank, line=line)
+
+    def host_lost(self, host: HostName, ranks: tuple[Rank, ...]) -> None:
+        """Lose every rank of a host whose control link ended."""
+        self._log.warning("host_lost", host=host, ranks=ranks)
+        for rank in ranks:
+            if self._ends.lose(rank):
+                self.post(RankLost(rank, f"host {host} is gone: its control link ended"))
+
+    def _link_closed(self, host: HostName, error: Exception | None) -> None:
+        if self._root is not None:
+            self._root.drop_host(host)
+        if self.finished is not None:
+            return
+        why = f" ({error})" if error is not None else ""
+        self._log.warning("relay_lost", host=host, error=str(error) if error else None)
+        for rank in self._links[host].ranks:
+            if self._ends.lose(rank):
+                self.post(RankLost(rank, f"the relay of host {host} is gone{why}"))
+
+    async def _listen_local(self, rank: Rank, channel: PlainChannel) -> None:
+        try:
+            while True:
+                self.post(RankMessage(rank, await channel.receive()))
+        except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+        except BadFrameError as error:
+            self._log.warning("rank_sent_no_frame", rank=rank, error=error.happened)
+        self._local[rank].finish()
+        self._channel_ended(rank)
+
+    def _channel_ended(self, rank: Rank) -> None:
+        self._lose(rank, self._ends.channel_ended(rank, clock.now()))
+
+    def _lose(self, rank: Rank, cause: str | None) -> None:
+        if cause is not None:
+            self.post(RankLost(rank, cause))
+
+    async def _watch_ends(self) -> None:
+        while True:
+            await anyio.sleep(0.1)
+            for rank, cause in self._ends.overdue(clock.now()):
+                self.post(RankLost(rank, cause))
+
+    def _root_failed(self, error: BaseException) -> None:
+        """Learn, in the root's thread, that the reduce cannot go on: a fault of ours."""
+        self._log.exception("root_failed", error)
+        self.post(
+            StopRequested(
+                StopKind.NOW, ExitCode.FAILED, f"the reduce failed: {type(error).__name__}: {error}"
+            )
+        )
+
+    def _note_from_root(self, note: Note) -> None:
+        self._log.warning(note.code, **note.fields)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._send(effect.rank, effect.message)
+            case DeclareRankDead():
+                self._declare_dead(effect.rank, effect.reason)
+            case EvictRank():
+                self._window.send_to_host_of(effect.rank, DumpStack(rank=effect.rank))
+                self._end_process(effect.rank, effect.reason)
+            case RecordSamples():
+                if self._sample_log is not None and not self._sample_log.record(effect.entries):
+                    self._desk.raise_alert(
+                        "sample_log_failed", self._sample_log.last_error or "write failed"
+                    )
+            case SaveBundle():
+                self._begin_save(effect)
+            case RaiseAlert():
+                severity = "critical" if effect.severity is Severity.CRITICAL else "warn"
+                self._desk.raise_alert(
+                    effect.alert_class, effect.detail, severity=severity, rank=effect.rank
+                )
+            case Announce():
+                self._log.info(effect.topic, text=effect.text)
+                self._say(effect.text)
+            case Note():
+                self._log.debug(effect.code, **effect.fields)
+            case RunFinished():
+                self.finished = effect
+                self._driver.stop()
+
+    def _send(self, rank: Rank, message: object) -> None:
+        if rank in self._local:
+            self._local[rank].put(message)
+            return
+        for link in self._links.values():
+            if rank in link.ranks:
+                link.send(rank, message)
+
+    def _declare_dead(self, rank: Rank, reason: str) -> None:
+        self._ends.lose(rank)
+        if self._root is not None:
+            self._root.declare_dead(rank)
+        self._end_process(rank, reason)
+
+    def _end_process(self, rank: Rank, reason: str) -> None:
+        self._window.send_to_host_of(rank, Evict(rank=rank, reason=reason))
+
+    def _begin_save(self, effect: SaveBundle) -> None:
+        assert self._tasks is not None
+        pinned = self._writer.begin(effect)
+        if isinstance(pinned, str):
+            self.post(SaveFinished(effect.version, pinned))
+        else:
+            self._tasks.start_soon(self._save, pinned, effect.version)
+
+    async def _save(self, pinned: PinnedSave, version: int) -> None:
+        error = await self._writer.write(pinned)
+        self.post(SaveFinished(version, error))
+
+
+async def _never() -> str:
+    await anyio.sleep_forever()
+    return ""
+
+
+async def _nothing() -> None:
+    return None

@@ -1,0 +1,88 @@
+"""From a formed roster to the envelope that every process of the run receives. Pure."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flodl_core.config.schema import RunConfig
+from flodl_core.coordinator.settings import CoordinatorSettings
+from flodl_core.ids import HostName, Mode, Rank, RunId
+from flodl_core.membership.events import FormWorld
+from flodl_core.membership.roster import ConnectionId, host_ranks, shares_layout
+from flodl_core.messages.job import Envelope, JobFacts, JobRef, RunSpec
+from flodl_core.roles.host_join import WIRE_DTYPE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """What is known of a run before anybody joins."""
+
+    run_id: RunId
+    name: str
+    mode: Mode
+    mode_reason: str
+    job: JobRef
+    facts: JobFacts
+    config: RunConfig
+    local_host: HostName
+    save_stem: Path
+    """Of the bundle, on the launcher's host."""
+
+    @property
+    def batch_size(self) -> int:
+        """The run's, else the job's own."""
+        return self.config.batch_size or self.facts.batch_size
+
+    @property
+    def epochs(self) -> int:
+        """The run's, else the job's own."""
+        return self.config.epochs or self.facts.epochs
+
+
+def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> Envelope:
+    """Return the envelope of a formed world; `controller` is `host:port` as dialled here."""
+    config, facts = plan.config, plan.facts
+    hosts = host_ranks(formed.roster)
+    return Envelope(
+        spec=RunSpec(
+            run_id=plan.run_id,
+            mode=plan.mode,
+            job=plan.job,
+            n_samples=facts.n_samples,
+            batch_size=plan.batch_size,
+            epochs=plan.epochs,
+            epoch_splits=config.epoch_splits,
+            seed=config.seed,
+            gamma=config.gamma,
+            wire_dtype=WIRE_DTYPE,
+            heartbeat_interval_s=config.heartbeat_interval_s,
+            heartbeat_timeout_s=config.heartbeat_timeout_s,
+            progress_timeout_s=config.progress_ceiling_s,
+            stall_timeout_s=config.stall_ceiling_s,
+            rendezvous_timeout_s=config.rendezvous_timeout_s,
+            save_path=str(plan.save_stem),
+            micro_batch=config.micro_batch,
+        ),
+        world_size=sum(len(host.ranks) for host in hosts),
+        hosts=hosts,
+        geometry=facts.geometry,
+        model_sig=facts.model_sig,
+        layout_sig=facts.layout_sig,
+        dataset_sig=facts.dataset_sig,
+        same_layout=shares_layout(formed.roster, facts.layout_sig),
+        controller=controller,
+    )
+
+
+def compose_settings(config: RunConfig) -> CoordinatorSettings:
+    """Return the scheduler's own numbers."""
+    return CoordinatorSettings(
+        stop_grace_s=config.stop_grace_s,
+        checkpoint_every_s=config.checkpoint_every_s or None,
+        first_batch_timeout_s=config.first_batch_timeout_s,
+        leave_timeout_s=config.stop_grace_s,
+    )
+
+
+def seats_of(formed: FormWorld) -> dict[Rank, ConnectionId]:
+    """Return which connection speaks for which rank."""
+    return {rank: seat.member.connection for seat in formed.roster for rank in seat.ranks}

@@ -1,0 +1,179 @@
+"""The launcher: prepares a run, hands it to its room, and says how it ended.
+
+`flodl headless` calls `launch`. The order is: read the job's name, inspect the job
+in a child, place ranks, make the run directory, try the save path, open the room.
+It holds no torch and decides nothing about training.
+"""
+
+import platform
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flodl_core.checkpoint.bundle import check_writable, stem_of
+from flodl_core.config.explain import config_document
+from flodl_core.config.load import LoadedRun
+from flodl_core.config.mode import resolve_mode
+from flodl_core.config.placement import host_labels, place_ranks
+from flodl_core.config.window import WindowConfig, join_warnings, resolve_join, trains_solo
+from flodl_core.dispatch.epoch_plan import refuse_splits
+from flodl_core.errors import CheckpointError, ConfigError
+from flodl_core.ids import HostName, RunId
+from flodl_core.messages.job import JobFacts
+from flodl_core.net.children import own_environment
+from flodl_core.roles.formation import RunPlan
+from flodl_core.roles.host_join import LocalJob
+from flodl_core.roles.inspection import ask_inspector
+from flodl_core.roles.run_room import HostPlan, RunRoom
+from flodl_core.telemetry.run_directory import RunDirectory
+from flodl_core.telemetry.state import StateDocument
+from flodl_core.telemetry.summary import RunSummary
+from flodl_core.training.job_name import NamedJob, name_job
+
+RUN_ID_BYTES = 8
+TOKEN_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchResult:
+    """How the command ends."""
+
+    exit_code: int
+    summary: RunSummary | None
+
+
+async def launch(
+    loaded: LoadedRun,
+    *,
+    show: Callable[[StateDocument], None],
+    say: Callable[[str], None],
+    is_verbose: bool = False,
+) -> LaunchResult:
+    """Run a whole run.
+
+    Args:
+        loaded: settings, with a job.
+        show: takes the status document, twice a second and at changes.
+        say: takes single lines for the person who started the run.
+        is_verbose: whether processes log at debug level.
+
+    Raises:
+        ConfigError, JobError: nothing was started.
+        WindowFailedError: no world formed.
+    """
+    run, join = loaded.run, loaded.join
+    mode = resolve_mode(run.mode, source=str(loaded.resolved["run.mode"].source))
+    assert run.job is not None, "the command line requires a job"
+    named = name_job(run.job, run.job_args)
+    facts = await ask_inspector(
+        named.ref, named.path, env=own_environment(), timeout_s=run.inspect_timeout_s
+    )
+    devices = place_ranks(run, facts.devices, source=str(loaded.resolved["run.devices"].source))
+    _refuse_sizes(loaded, facts)
+    window = _window(loaded, devices.devices)
+    for warning in join_warnings(join):
+        say(f"warning: {warning}")
+    run_id = RunId(secrets.token_hex(RUN_ID_BYTES))
+    name = run.name or _job_label(named)
+    directory = RunDirectory.create(Path(run.run_dir), name, run_id)
+    try:
+        token = join.token or secrets.token_hex(TOKEN_BYTES)
+        directory.write_token(token)
+        directory.write_config(config_document(loaded.resolved))
+        stem = stem_of(run.save_path) if run.save_path else directory.checkpoint_stem
+        _try_saving(stem, facts, loaded)
+        labels = host_labels(platform.node() or "host", run.hosts)
+        room = RunRoom(
+            RunPlan(
+                run_id=run_id,
+                name=name,
+                mode=mode.mode,
+                mode_reason=mode.reason,
+                job=named.ref,
+                facts=facts,
+                config=run,
+                local_host=HostName(labels[0]),
+                save_stem=stem,
+            ),
+            HostPlan(
+                hosts=dict(zip(map(HostName, labels), devices.devices, strict=True)),
+                job=LocalJob(ref=named.ref, path=named.path, facts=facts),
+                job_text=_job_for_children(named, run.job),
+                is_verbose=is_verbose,
+            ),
+            join=join,
+            window=window,
+            directory=directory,
+        )
+        exit_code, summary = await room.run(show=show, say=say, token=bytes.fromhex(token))
+        return LaunchResult(exit_code=exit_code, summary=summary)
+    finally:
+        directory.close()
+
+
+def _job_label(named: NamedJob) -> str:
+    return named.ref.name.partition(":")[0].rpartition(".")[2]
+
+
+def _job_for_children(named: NamedJob, text: str) -> str:
+    """Return the job as agents on this machine are told it: a file by its whole path."""
+    if named.path is None:
+        return text
+    return f"{named.path}:{named.ref.name.rpartition(':')[2]}"
+
+
+def _window(loaded: LoadedRun, devices: tuple[tuple[str, ...], ...]) -> WindowConfig:
+    """Return the window's numbers; one local rank alone needs nobody to wait for."""
+    join = loaded.join
+    config = resolve_join(join, sum(len(host) for host in devices))
+    if not trains_solo(join, local_ranks=len(devices[0]), hosts=len(devices)):
+        return config
+    return WindowConfig(
+        min_rank_start=1,
+        target_ranks=1,
+        join_timeout_s=config.join_timeout_s,
+        max_join_timeout_s=config.max_join_timeout_s,
+        start_mode=config.start_mode,
+    )
+
+
+def _refuse_sizes(loaded: LoadedRun, facts: JobFacts) -> None:
+    """Refuse a run whose epochs would train nothing.
+
+    Raises:
+        ConfigError: the batch or the split is larger than what there is.
+    """
+    run = loaded.run
+    batch_size = run.batch_size or facts.batch_size
+    refusal = refuse_splits(facts.n_samples, batch_size, run.epoch_splits)
+    if refusal is not None:
+        field = "epoch_splits" if run.epoch_splits > 1 else "batch_size"
+        raise ConfigError(
+            field,
+            run.epoch_splits if field == "epoch_splits" else batch_size,
+            refusal,
+            source=str(loaded.resolved[f"run.{field}"].source),
+            fix="change it as said",
+        )
+
+
+def _try_saving(stem: Path, facts: JobFacts, loaded: LoadedRun) -> None:
+    """Refuse a save path that cannot take a bundle.
+
+    Raises:
+        ConfigError: it cannot, and why.
+    """
+    try:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(stem, facts.geometry)
+    except (CheckpointError, OSError) as error:
+        reason = error.happened if isinstance(error, CheckpointError) else str(error)
+        fix = error.fix if isinstance(error, CheckpointError) else ""
+        raise ConfigError(
+            "save_path",
+            str(stem),
+            reason,
+            source=str(loaded.resolved["run.save_path"].source),
+            fix=fix or "give a path that this user may write, with --save-path",
+        ) from error

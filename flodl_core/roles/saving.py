@@ -1,0 +1,107 @@
+"""Writes bundles: pins the root's committed values at once, writes them in a worker thread.
+
+Whether and when to save is the coordinator's decision. A save that fails leaves
+the last good bundle, and its error becomes the coordinator's event.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
+
+from flodl_core.checkpoint.bundle import write_bundle
+from flodl_core.checkpoint.meta import describe_save
+from flodl_core.coordinator.effects import SaveBundle
+from flodl_core.errors import CheckpointError
+from flodl_core.ids import HostName
+from flodl_core.messages.job import Envelope
+from flodl_core.net import clock
+from flodl_core.planes.consensus import CommittedView
+from flodl_core.telemetry.logs import ProcessLog
+from flodl_core.telemetry.state import CheckpointState
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedSave:
+    """Committed values that the root holds still until they are written."""
+
+    order: SaveBundle
+    view: CommittedView
+
+
+class BundleWriter:
+    """Writes the consensus bundles of one run.
+
+    Args:
+        stem: of the files.
+        host: the launcher's host, which the meta file names.
+        log: of the launcher.
+    """
+
+    def __init__(self, stem: Path, *, host: HostName, log: ProcessLog) -> None:
+        self.stem = stem
+        self.state = CheckpointState()
+        self._host = host
+        self._log = log
+        self._envelope: Envelope | None = None
+        self._pin: Callable[[int], CommittedView | None] = lambda _: None
+
+    def use(self, envelope: Envelope, pin: Callable[[int], CommittedView | None]) -> None:
+        """Learn what is saved, and how committed values are held still."""
+        self._envelope, self._pin = envelope, pin
+
+    def begin(self, order: SaveBundle) -> PinnedSave | str:
+        """Pin the values of the ordered version; returns why not, if that cannot be."""
+        view = self._pin(order.version)
+        if view is None:
+            return f"version {order.version} is not the last commit any more"
+        self.state = self.state.model_copy(update={"saving": True})
+        return PinnedSave(order, view)
+
+    async def write(self, save: PinnedSave) -> str | None:
+        """Write a pinned save; returns what went wrong, or None."""
+        self._log.info("save_started", version=save.order.version, reason=save.order.reason.value)
+        error: str | None = None
+        try:
+            await anyio.to_thread.run_sync(self._write, save)
+        except CheckpointError as failure:
+            error = failure.happened
+        except OSError as failure:
+            error = f"{failure.strerror or failure}"
+        finally:
+            save.view.release()
+        self._note_end(save, error)
+        return error
+
+    def _write(self, save: PinnedSave) -> None:
+        assert self._envelope is not None
+        order = save.order
+        write_bundle(
+            self.stem,
+            self._envelope.geometry,
+            params=save.view.params,
+            buffers=save.view.buffers,
+            local_buffers=order.local_buffers,
+            facts=describe_save(
+                order.facts,
+                self._envelope.spec,
+                reason=order.reason,
+                host=self._host,
+                created_at=clock.utc_iso(),
+            ),
+        )
+
+    def _note_end(self, save: PinnedSave, error: str | None) -> None:
+        version = save.order.version
+        if error is not None:
+            self._log.error("save_failed", version=version, error=error)
+            self.state = self.state.model_copy(update={"saving": False, "last_error": error})
+            return
+        self._log.info("save_complete", version=version, path=str(self.stem))
+        self.state = CheckpointState(
+            path=f"{self.stem}.safetensors",
+            version=version,
+            epoch=save.order.facts.epoch,
+            at=clock.utc_iso(),
+        )

@@ -1,0 +1,289 @@
+"""The join window's loop: admits hosts by the ledger's word, then keeps their control links.
+
+One task a JOIN connection: keys, Knock, Offer, Hello, then whatever the host
+reports until it ends. Every decision is the ledger's; this file moves messages.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+
+from flodl_core.errors import BadFrameError, FlodlError
+from flodl_core.ids import ClusterPhase, HostName, Rank
+from flodl_core.machines import Note, Tick
+from flodl_core.membership.events import (
+    AbortMember,
+    AdmitMember,
+    AnnouncePhase,
+    DeclareHostLost,
+    FailWindow,
+    FormWorld,
+    HelloReceived,
+    LedgerEffect,
+    LedgerEvent,
+    MemberLeft,
+    RefuseMember,
+)
+from flodl_core.membership.ledger import MembershipLedger
+from flodl_core.membership.roster import ConnectionId
+from flodl_core.messages.join import (
+    Abort,
+    Accept,
+    HostStats,
+    JoinHello,
+    Knock,
+    Offer,
+    RankExited,
+    RankStack,
+    Reject,
+)
+from flodl_core.net import clock
+from flodl_core.net.join_link import JoinLink, accept_join
+from flodl_core.net.port import PortConnection
+from flodl_core.roles.outbox import LinkOutbox
+from flodl_core.telemetry.logs import ProcessLog
+from flodl_core.units import Seconds
+
+HELLO_WAIT_S: Seconds = 600.0
+"""From the Offer to the Hello: the host builds its job once in between."""
+
+REFUSED_WAIT_S: Seconds = 5.0
+"""How long a refused host may take to read why."""
+
+_LINK_ENDED = (
+    anyio.EndOfStream,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    BadFrameError,
+    TimeoutError,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """What proves a host."""
+
+    token: bytes
+    salt: bytes
+    admits_openly: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowReports:
+    """Whom the window tells, on the event loop."""
+
+    formed: Callable[[FormWorld], None]
+    failed: Callable[[FailWindow], None]
+    phase: Callable[[ClusterPhase, str], None]
+    refused: Callable[[str, str], None]
+    """(address, reason)"""
+    host_lost: Callable[[HostName, tuple[Rank, ...]], None]
+    from_host: Callable[[RankExited | HostStats | RankStack], None]
+
+
+class _JoinSink:
+    """Writes to an agent; an Accept's salt is sealed on the way."""
+
+    def __init__(self, link: JoinLink) -> None:
+        self._link = link
+
+    async def send(self, message: object) -> None:
+        if isinstance(message, Accept):
+            await self._link.send_accept(message)
+        else:
+            await self._link.send(message)
+
+    async def aclose(self) -> None:
+        await self._link.aclose()
+
+
+class JoinWindow:
+    """Feeds the ledger and performs its effects.
+
+    Args:
+        ledger: of this run.
+        offer: what every host is told first.
+        secrets: of this run.
+        reports: whom to tell.
+        log: of the launcher.
+    """
+
+    def __init__(
+        self,
+        ledger: MembershipLedger,
+        offer: Offer,
+        *,
+        secrets: Secrets,
+        reports: WindowReports,
+        log: ProcessLog,
+    ) -> None:
+        self.ledger = ledger
+        self._offer = offer
+        self._secrets = secrets
+        self._reports = reports
+        self._log = log
+        self._outboxes: dict[ConnectionId, LinkOutbox] = {}
+        self._by_rank: dict[Rank, ConnectionId] = {}
+        self._wake = anyio.Event()
+        self._hellos: dict[ConnectionId, str] = {}
+        self.last_refusal: str | None = None
+
+    def take(self, event: LedgerEvent) -> None:
+        """Feed the ledger and perform what it wants, at once and in order."""
+        for effect in self.ledger.handle(event, clock.now()):
+            self._perform(effect)
+        self._wake.set()
+
+    async def keep_time(self) -> None:
+        """Tick the ledger when its deadline has come; runs until cancelled."""
+        while True:
+            self._wake = anyio.Event()
+            due = self.ledger.deadline()
+            wait_s = None if due is None else max(0.0, due - clock.now())
+            with anyio.move_on_after(wait_s) as scope:
+                await self._wake.wait()
+            if scope.cancelled_caught:
+                self.take(Tick())
+
+    def seat_ranks(self, seats: dict[Rank, ConnectionId]) -> None:
+        """Learn which connection speaks for which rank of the formed world."""
+        self._by_rank = dict(seats)
+
+    @property
+    def has_hosts(self) -> bool:
+        """Whether any host's control link is open."""
+        return bool(self._outboxes)
+
+    def send(self, connection: ConnectionId, message: object) -> None:
+        """Queue a message for a host."""
+        outbox = self._outboxes.get(connection)
+        if outbox is not None:
+            outbox.put(message)
+
+    def send_to_host_of(self, rank: Rank, message: object) -> None:
+        """Queue a message for the host that has this rank."""
+        if rank in self._by_rank:
+            self.send(self._by_rank[rank], message)
+
+    def send_to_all(self, message: object) -> None:
+        """Queue a message for every host."""
+        for outbox in self._outboxes.values():
+            outbox.put(message)
+
+    async def on_join(self, connection: PortConnection) -> None:
+        """Serve one JOIN connection to its end; the port's consumer."""
+        link = await accept_join(
+            connection,
+            token=self._secrets.token,
+            open_admission=self._secrets.admits_openly,
+        )
+        number = ConnectionId(connection.number)
+        address = str(link.peer)
+        outbox = LinkOutbox(_JoinSink(link))
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(outbox.run)
+                try:
+                    if await self._introduce(link, outbox, address):
+                        self._outboxes[number] = outbox
+                        await self._listen(link, number, address)
+                except _LINK_ENDED as error:
+                    self._log.info("host_link_ended", address=address, error=_word(error))
+                outbox.finish()
+                tasks.cancel_scope.deadline = anyio.current_time() + 5
+        finally:
+            if self._outboxes.pop(number, None) is not None:
+                self.take(MemberLeft(connection=number))
+            with anyio.CancelScope(shield=True):
+                await link.aclose()
+
+    async def _introduce(self, link: JoinLink, outbox: LinkOutbox, address: str) -> bool:
+        """Take the Knock and answer it; return whether a Hello may follow."""
+        knock = await link.receive()
+        if isinstance(knock, Knock):
+            outbox.put(self._offer)
+            return True
+        self._log.warning("no_knock", address=address, got=type(knock).__name__)
+        outbox.put(_out_of_turn("the first message must be a Knock", knock))
+        return False
+
+    async def _listen(self, link: JoinLink, number: ConnectionId, address: str) -> None:
+        with anyio.fail_after(HELLO_WAIT_S):
+            hello = await link.receive()
+        if not isinstance(hello, JoinHello):
+            self._outboxes[number].put(
+                _out_of_turn("the message after the Offer must be a Hello", hello)
+            )
+            return
+        self._log.info("hello", address=address, host=hello.host, devices=hello.local_devices)
+        self._hellos[number] = address
+        self.take(HelloReceived(connection=number, hello=hello, address=address))
+        if all(member.connection != number for member in self.ledger.members):
+            with anyio.move_on_after(REFUSED_WAIT_S):
+                await link.receive()
+            return
+        while True:
+            message = await link.receive()
+            if isinstance(message, RankExited | HostStats | RankStack):
+                if self._by_rank.get(message.rank) == number:
+                    self._reports.from_host(message)
+                else:
+                    self._log.warning("foreign_rank", address=address, rank=message.rank)
+            else:
+                self._log.warning("unexpected_message", kind=type(message).__name__)
+
+    def _perform(self, effect: LedgerEffect) -> None:
+        match effect:
+            case AdmitMember():
+                self.send(
+                    effect.connection,
+                    Accept(
+                        ranks=effect.ranks,
+                        salt=self._secrets.salt,
+                        formation_wait_s=effect.formation_wait_s,
+                    ),
+                )
+            case RefuseMember():
+                self._refuse(effect)
+            case FormWorld():
+                self._log.info("world_formed", reason=effect.reason)
+                self._reports.formed(effect)
+            case FailWindow():
+                self._log.error("window_failed", reason=effect.reason)
+                self._reports.failed(effect)
+            case AbortMember():
+                self.send(effect.connection, Abort(reason=effect.reason))
+            case DeclareHostLost():
+                self._reports.host_lost(effect.host, effect.ranks)
+            case AnnouncePhase():
+                self._log.info("phase", phase=effect.phase.value, reason=effect.reason)
+                self._reports.phase(effect.phase, effect.reason)
+            case Note():
+                self._log.info(effect.code, **effect.fields)
+
+    def _refuse(self, effect: RefuseMember) -> None:
+        refusal = effect.refusal
+        address = self._hellos.get(effect.connection, "?")
+        self.last_refusal = f"{address}: {refusal.reason}"
+        self._log.warning("refused", address=address, reason=refusal.reason, fix=refusal.fix)
+        self.send(
+            effect.connection,
+            Reject(reason=refusal.reason, fix=refusal.fix, transient=refusal.transient),
+        )
+        self._reports.refused(address, refusal.reason)
+        outbox = self._outboxes.get(effect.connection)
+        if outbox is not None:
+            outbox.finish()
+
+
+def _out_of_turn(rule: str, message: object) -> Reject:
+    return Reject(
+        reason=f"{rule}, got {type(message).__name__}",
+        fix="install the same flodl version on every host",
+        transient=False,
+    )
+
+
+def _word(error: Exception) -> str:
+    return error.happened if isinstance(error, FlodlError) else type(error).__name__
