@@ -1,1 +1,1 @@
-"""The flodl command, one file a subcommand."""
+"""The `flodl` command: one file a subcommand, nothing heavy before it is needed."""

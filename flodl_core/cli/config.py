@@ -1,0 +1,63 @@
+"""`flodl config`: every setting with its value and the place it comes from.
+
+What it is: a table, or one JSON document.
+What it is not: a reader of settings; it shows what `config.load` resolved.
+Who drives it: `index`.
+"""
+
+from flodl_core.cli.options import (
+    RUN_TABLES,
+    AsJson,
+    ConfigFile,
+    Flags,
+    JobName,
+    StepMs,
+    Verbose,
+    setting_keys,
+    with_settings,
+    with_step_ms,
+)
+
+
+@with_settings(setting_keys(RUN_TABLES))
+def command(
+    flags: Flags,
+    job: JobName = None,
+    step_ms: StepMs = None,
+    config_file: ConfigFile = None,
+    as_json: AsJson = False,
+    is_verbose: Verbose = False,
+) -> int:
+    """Print every setting with its value and the place it comes from.
+
+    Takes the options of `flodl headless`, so that a command can be looked at
+    before it is run. The table agent is that of `flodl join`.
+    """
+    import json
+
+    from flodl_core.cli.environment import command_environment
+    from flodl_core.cli.lines import write_line
+    from flodl_core.config.explain import config_document, explain
+    from flodl_core.config.load import load_agent, load_run
+    from flodl_core.telemetry.line_file import escape_untrusted
+    from flodl_core.telemetry.summary import align_columns
+
+    environ = command_environment()
+    run = load_run(
+        {**with_step_ms(flags, step_ms), "job": job}, environ=environ, config_file=config_file
+    )
+    agent = load_agent({}, environ=environ, config_file=config_file)
+    resolved = {
+        **run.resolved,
+        **{k: v for k, v in agent.resolved.items() if k not in run.resolved},
+    }
+    if as_json:
+        write_line(json.dumps(config_document(resolved), indent=2, ensure_ascii=False))
+        return 0
+    rows = [
+        (row.name, escape_untrusted(row.value, keep_backslash=True), row.source)
+        for row in explain(resolved)
+    ]
+    for line in align_columns([("setting", "value", "source"), *rows], left=(0, 1, 2)):
+        write_line(line)
+    return 0

@@ -1,0 +1,152 @@
+"""What a run looks like while it goes on: a live view, plain lines, or JSON lines.
+
+What it is: the choice between the three, and a wrapper that goes on silently
+when the terminal or the reader has left, because a run must not end with it.
+What it is not: any text; `telemetry.progress` and `telemetry.live_view` say it.
+Who drives it: `headless`, and `status --watch`.
+"""
+
+import contextlib
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Final
+
+from flodl_core.cli.failure import describe_failure
+from flodl_core.cli.lines import write_error_line, write_line
+from flodl_core.errors import FlodlError
+from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.progress import JsonProgress, PlainProgress, Progress
+from flodl_core.telemetry.state import StateDocument
+from flodl_core.telemetry.summary import RunSummary
+
+Write = Callable[[str], object]
+
+_HANGUP: Final = getattr(signal, "SIGHUP", None)
+
+
+class Display:
+    """Shows documents, single lines and the summary; never fails for want of a reader.
+
+    Args:
+        progress: renders documents and the summary.
+        tell: takes one line for the person who started the command.
+    """
+
+    def __init__(self, progress: Progress, tell: Write) -> None:
+        self._progress = progress
+        self._tell = tell
+        self._is_gone = False
+
+    def show(self, document: StateDocument) -> None:
+        """Show a newer document."""
+        self._try(lambda: self._progress.update(document))
+
+    def say(self, line: str) -> None:
+        """Show one line."""
+        text = escape_untrusted(" ".join(line.split()), keep_backslash=True)
+        self._try(lambda: self._tell(text))
+
+    def finish(self, summary: RunSummary) -> None:
+        """Show the summary; nothing is shown after it."""
+        self._try(lambda: self._progress.finish(summary))
+
+    def _try(self, write: Callable[[], object]) -> None:
+        if self._is_gone:
+            return
+        try:
+            write()
+        except OSError:
+            self._is_gone = True
+
+
+@contextlib.contextmanager
+def open_display(*, as_json: bool) -> Iterator[Display]:
+    """Yield the display that suits standard output; it is closed before errors are told."""
+    if as_json:
+        display = json_display(write_line)
+        try:
+            yield display
+        except FlodlError as error:
+            write_line(error_row(error))
+            raise
+        except BaseExceptionGroup as group:
+            write_line(error_row(describe_failure(group)))
+            raise
+        return
+    with contextlib.ExitStack() as stack:
+        yield _live_display(stack) or plain_display(write_line, write_error_line)
+
+
+def json_display(write: Write) -> Display:
+    """Return a display of one JSON object a line."""
+    return Display(
+        JsonProgress(write),
+        lambda text: write(json.dumps({"event": "note", "text": text}, ensure_ascii=False)),
+    )
+
+
+def plain_display(write: Write, write_error: Write) -> Display:
+    """Return a display of plain lines; single lines go to `write_error`."""
+    return Display(PlainProgress(write), write_error)
+
+
+def error_row(error: FlodlError) -> str:
+    """Return an error as the last object of JSON lines."""
+    row = {
+        "event": "error",
+        "exit_code": int(error.exit_code),
+        "text": error.happened,
+        "fix": error.fix,
+    }
+    return json.dumps(row, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def detaching_on_hangup() -> Iterator[None]:
+    """Let a terminal that hangs up take only the output with it, inside the block."""
+    if _HANGUP is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        """Do nothing: writing fails from here on, and the display falls silent."""
+
+    before = signal.signal(_HANGUP, ignore)
+    if before is signal.SIG_IGN:
+        signal.signal(_HANGUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(_HANGUP, before if before is not None else signal.SIG_DFL)
+
+
+def _live_display(stack: contextlib.ExitStack) -> Display | None:
+    """Return the live view, or None where standard output cannot be drawn on."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+    from rich.text import Text
+
+    from flodl_core.telemetry.live_view import LiveProgress
+
+    console = Console()
+    if console.is_dumb_terminal or not console.is_terminal:
+        return None
+    live = LiveProgress(console)
+    stack.enter_context(_closing_quietly(live))
+    return Display(live, lambda text: console.print(Text(text, style="yellow"), soft_wrap=True))
+
+
+@contextlib.contextmanager
+def _closing_quietly(live: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+    """Enter a view, and leave it even where its terminal is gone."""
+    live.__enter__()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            live.__exit__(None, None, None)

@@ -1,0 +1,59 @@
+"""`flodl join HOST:PORT`: bring this host's devices into a run.
+
+What it is: settings in, the agent until the run has ended, its exit code.
+What it is not: the agent, which is a role.
+Who drives it: `index`; a launcher that starts further hosts on its own machine.
+"""
+
+from typing import Annotated
+
+import typer
+
+from flodl_core.cli.options import (
+    AGENT_TABLES,
+    ConfigFile,
+    Flags,
+    Verbose,
+    setting_keys,
+    with_settings,
+)
+
+
+@with_settings(setting_keys(AGENT_TABLES, leave_out=("agent.token",)))
+def command(
+    flags: Flags,
+    controller: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="HOST:PORT",
+            help="Where the run listens. [default: 127.0.0.1:1337]",
+            show_default=False,
+        ),
+    ] = None,
+    config_file: ConfigFile = None,
+    is_verbose: Verbose = False,
+) -> int:
+    """Bring this host's devices into the run at HOST:PORT and stay until it has ended.
+
+    The token is read from --token-file or FLODL_TOKEN, never from the words of
+    the command, which everybody on this machine can read.
+    """
+    from flodl_core.cli.environment import command_environment, tie_if_child
+    from flodl_core.cli.lines import write_line
+    from flodl_core.config.load import load_agent
+
+    tie_if_child()
+    loaded = load_agent(
+        {**flags, "controller": controller},
+        environ=command_environment(),
+        config_file=config_file,
+    )
+    import anyio
+
+    from flodl_core.roles.agent import Agent
+    from flodl_core.telemetry.line_file import escape_untrusted
+
+    def say(line: str) -> None:
+        write_line(escape_untrusted(line, keep_backslash=True))
+
+    return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))

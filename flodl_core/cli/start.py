@@ -1,0 +1,39 @@
+"""`flodl start`: the operator closes the join window.
+
+What it is: one request, and its answer in words.
+What it is not: the switch itself; the run decides whether it can start.
+Who drives it: `index`.
+"""
+
+from flodl_core.cli.attach import Address, Attach, RunDir, RunName, TokenFile, Wanted, attached
+from flodl_core.cli.environment import command_environment
+from flodl_core.cli.lines import write_line
+from flodl_core.cli.options import ConfigFile, Verbose
+
+
+def command(
+    address: Address = None,
+    attach: Attach = None,
+    run: RunName = None,
+    run_dir: RunDir = None,
+    token_file: TokenFile = None,
+    config_file: ConfigFile = None,
+    is_verbose: Verbose = False,
+) -> int:
+    """Close the join window of a run with start mode manual or hybrid.
+
+    The run refuses while its quorum is not met, and says how many ranks it has.
+    """
+    wanted = Wanted(
+        address=address,
+        attach=attach,
+        run=run,
+        run_dir=run_dir,
+        token_file=token_file,
+        config_file=config_file,
+    )
+    with attached(wanted, command_environment()) as found:
+        answer = found.act("/start").body
+        joined, quorum = answer.get("joined_ranks"), answer.get("min_rank_start")
+        write_line(f"{found.label}: the world forms with {joined} ranks (quorum {quorum})")
+    return 0
