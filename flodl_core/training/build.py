@@ -12,7 +12,7 @@ from torch import nn
 from flodl_core.planes.slot import Slot
 from flodl_core.training.evaluation import Evaluator
 from flodl_core.training.flat import FlatLayout
-from flodl_core.training.inspection import build_dataset, build_model
+from flodl_core.training.inspection import build_dataset, build_model, build_optimizer
 from flodl_core.training.job import TrainJob
 from flodl_core.training.loader import SampleLoader
 from flodl_core.training.seat import Seat
@@ -53,7 +53,7 @@ def build_trainee(job: TrainJob, seat: Seat, slot: Slot) -> Trainee:
         # torch's overload for a format alone is not in its annotations
         model = model.to(memory_format=job.memory_format)  # type: ignore[call-overload]
     layout = FlatLayout(model, seat.envelope.geometry, params_memory=slot.params)
-    optimizer = job.optimizer(model)
+    optimizer = build_optimizer(job, model, name=name)
     model.train()
     compiled = job.compile(model) if job.compile else model
     loader = SampleLoader(

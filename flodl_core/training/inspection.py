@@ -48,8 +48,9 @@ def describe_job(job: TrainJob, *, name: str) -> JobFacts:
     """Describe a loaded job; see `inspect_job`."""
     with seeded(_SEED):
         model = build_model(job, name=name)
+        survey = survey_model(model)
+        build_optimizer(job, model, name=name)
     dataset = build_dataset(job, name=name)
-    survey = survey_model(model)
     _refuse_non_finite(survey)
     entries = model_entries(model)
     geometry = build_geometry(survey)
@@ -99,6 +100,28 @@ def build_model(job: TrainJob, *, name: str) -> nn.Module:
             f"job {name!r}: model() returned a {type(model).__name__}", fix="return an nn.Module"
         )
     return model
+
+
+def build_optimizer(job: TrainJob, model: nn.Module, *, name: str) -> torch.optim.Optimizer:
+    """Build the job's optimizer for a model.
+
+    Raises:
+        JobError: its function raised or returned something else.
+    """
+    try:
+        optimizer = job.optimizer(model)
+    except FlodlError:
+        raise
+    except Exception as error:
+        raise JobError(
+            f"job {name!r}: building the optimizer failed: {describe_error(error)}"
+        ) from error
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise JobError(
+            f"job {name!r}: optimizer() returned a {type(optimizer).__name__}",
+            fix="return a torch.optim.Optimizer",
+        )
+    return optimizer
 
 
 def build_dataset(job: TrainJob, *, name: str) -> MapDataset:

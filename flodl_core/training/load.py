@@ -21,6 +21,9 @@ from flodl_core.training.job_name import FILE, MODULE, RECIPE
 
 _RECIPES = "flodl_core.recipes"
 
+_NOT_THE_JOBS = ("importlib", "/torch/", "flodl_core/training/")
+"""Parts of the file names of frames that say nothing about a job's own code."""
+
 
 def load_job(ref: JobRef, *, path: Path | None = None) -> TrainJob:
     """Import the job that `ref` names and return it.
@@ -57,9 +60,12 @@ def describe_error(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, FlodlError):
         return text
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "importlib" not in frame.filename]
-    place = f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(part in frame.filename for part in _NOT_THE_JOBS)
+    ]
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
 
 

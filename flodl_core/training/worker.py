@@ -53,12 +53,12 @@ from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.death_record import write_death_record
-from flodl_core.training.epoch_totals import EpochTotals
 from flodl_core.training.job import TrainJob
 from flodl_core.training.load import describe_error
 from flodl_core.training.local_buffers import pack_local_buffers
 from flodl_core.training.rounds import RankRounds, StarPort
 from flodl_core.training.seat import Seat
+from flodl_core.training.share_totals import ShareTotals
 from flodl_core.training.snapshot import Claim
 from flodl_core.units import Milliseconds, Seconds
 
@@ -76,13 +76,13 @@ Value = bool | int | float | str | None
 class EventLog(Protocol):
     """Where the training thread writes what happened; a ProcessLog is one."""
 
-    def info(self, event: str, **fields: Value) -> None:
+    def info(self, event: str, /, **fields: Value) -> None:
         """Record what happened."""
 
-    def warning(self, event: str, **fields: Value) -> None:
+    def warning(self, event: str, /, **fields: Value) -> None:
         """Record what somebody should look at."""
 
-    def exception(self, event: str, error: BaseException, **fields: Value) -> None:
+    def exception(self, event: str, error: BaseException, /, **fields: Value) -> None:
         """Record what failed, with its traceback."""
 
 
@@ -106,7 +106,7 @@ class RankWorker:
         self._channel = channel
         self._log = log
         self._pacer = RankPacer(seat.rank, seat.envelope.spec.batch_size)
-        self._totals = EpochTotals()
+        self._totals = ShareTotals()
         self._trainee: Trainee | None = None
         self._rounds: RankRounds | None = None
         self._pass: int | None = None
@@ -141,7 +141,7 @@ class RankWorker:
         except RunLostError as error:
             self._log.warning("run_lost", error=str(error))
             return ExitCode.JOIN_RUN_LOST
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = describe_error(error)
             self._log.exception("training_failed", error, rank=self._seat.rank)
             write_death_record(self._seat, line)

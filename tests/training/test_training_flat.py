@@ -165,7 +165,9 @@ def test_after_assigning_a_state_dict_the_next_step_changes_what_the_module_hold
     layout, slot, _ = snap(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     original = model.base
-    loaded = {name: value + 1 for name, value in Odd(seed=3).state_dict().items() if "mask" not in name}
+    loaded = {
+        name: value + 1 for name, value in Odd(seed=3).state_dict().items() if "mask" not in name
+    }
     model.load_state_dict(loaded, assign=True, strict=False)
     assert model.base is not original
     verdict = take_snapshot(layout, slot, CLAIM)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import subprocess
 import sys
 import textwrap
 
@@ -175,7 +176,7 @@ def job_with(**changes):
     return TrainJob(
         **{
             "model": lambda: nn.Linear(1, 1),
-            "optimizer": lambda model: None,
+            "optimizer": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
             "dataset": lambda: [torch.zeros(1)],
             "step": lambda ctx, batch: 0.0,
             **changes,
@@ -192,6 +193,8 @@ def broken():
     [
         ({"model": broken}, "building the model failed: KeyError: 'weights'"),
         ({"model": lambda: 3}, "model() returned a int"),
+        ({"optimizer": lambda model: broken()}, "building the optimizer failed: KeyError"),
+        ({"optimizer": lambda model: None}, "optimizer() returned a NoneType"),
         ({"dataset": broken}, "building the data failed: KeyError"),
         ({"dataset": lambda: []}, "holds 0 samples"),
         ({"dataset": lambda: 3}, "building the data failed: TypeError"),
@@ -287,3 +290,22 @@ def test_an_item_augmented_at_random_does_not_count():
     torch.manual_seed(2)
     assert dataset_signature(Samples(noisy), None) == first
     assert np.random.get_state()[1].tolist() == state
+
+
+def test_an_error_inside_torch_is_placed_at_the_jobs_own_line(write_job):
+    source = """
+        import torch
+        def job():
+            return torch.zeros(2) + torch.zeros(3)
+    """
+    assert "(torch_job.py:4)" in complaint(f"{write_job('torch_job', source)}:job")
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_naming_a_job_and_the_channel_load_no_torch():
+    code = (
+        "import sys, flodl_core.training.job_name, flodl_core.training.channel; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

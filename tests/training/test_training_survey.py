@@ -138,6 +138,26 @@ def test_a_dtensor_is_refused_by_name():
     assert "'sharded' is a DTensor" in refusal(module)
 
 
+@pytest.mark.slow
+def test_a_model_sharded_by_torch_itself_is_refused_by_name():
+    from torch import distributed
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import distribute_tensor
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        mesh = DeviceMesh("cpu", [0])
+        shard = nn.Parameter(distribute_tensor(torch.zeros(4), mesh))
+        assert "'shard' is a DTensor" in refusal(holding(shard=shard))
+        assert "wrapped in FSDPModule" in refusal(fully_shard(nn.Linear(2, 2), mesh=mesh))
+        assert "wrapped in DistributedDataParallel" in refusal(
+            nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
+        )
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_a_wrapped_model_is_refused_by_the_name_of_its_wrapper():
     module = nn.Module()
     module.inner = nn.DataParallel(nn.Linear(2, 2))
@@ -170,9 +190,7 @@ def test_two_parameters_that_overlap_partly_are_refused_by_both_names():
 
 def test_another_dtype_in_the_same_memory_is_refused():
     base = torch.zeros(4, dtype=torch.complex64)
-    said = refusal(
-        holding(whole=nn.Parameter(base), parts=nn.Parameter(torch.view_as_real(base)))
-    )
+    said = refusal(holding(whole=nn.Parameter(base), parts=nn.Parameter(torch.view_as_real(base))))
     assert "lies in the memory of 'whole'" in said
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 from torch import nn
-from training_cohort import Cohort
+from training_cohort import Cohort, LocalStar, MemoryStar
 from training_models import Odd
 
 from flodl_core.dispatch.permutation import Permutation
@@ -43,9 +43,7 @@ class Net(nn.Module):
 
 def regression_step(ctx, batch):
     ctx.optimizer.zero_grad()
-    loss = ctx.accumulate(
-        batch, lambda part: nn.functional.mse_loss(ctx.model(part[0]), part[1])
-    )
+    loss = ctx.accumulate(batch, lambda part: nn.functional.mse_loss(ctx.model(part[0]), part[1]))
     ctx.optimizer_step()
     return loss
 
@@ -61,6 +59,10 @@ def points_job(**changes):
             **changes,
         }
     )
+
+
+def plan_of(size):
+    return control.EpochPlan(epoch=0, offset=0, size=size, window_batches=1)
 
 
 def same_bits(cohort):
@@ -482,6 +484,92 @@ def test_a_job_that_raises_in_its_second_batch_ends_with_one_line_and_a_record(t
     assert (record["schema_version"], record["rank"], record["world_size"]) == (1, 0, 1)
     assert record["error"] == exiting.error
     assert cohort.logs[0].named("training_failed")
+
+
+def test_a_job_that_leaves_the_process_is_a_failure_with_a_name():
+    def step(ctx, batch):
+        raise SystemExit(0)
+
+    with Cohort(points_job(step=step), 1) as cohort:
+        cohort.meet()
+        cohort.send(0, control.StartEpoch(plan=plan_of(8)))
+        exiting = cohort.collect(Exiting, [0])[0]
+        cohort.threads[0].join(10)
+    assert cohort.codes == [ExitCode.FAILED]
+    assert exiting.error.startswith("SystemExit: 0")
+
+
+def test_a_loss_that_is_not_finite_is_reported_as_absent():
+    def step(ctx, batch):
+        regression_step(ctx, batch)
+        return float("nan")
+
+    with Cohort(points_job(step=step, dataset=lambda: Points(8)), 1) as cohort:
+        cohort.meet()
+        metrics = cohort.train_epoch(0)[0]
+        rows = [m.rows[0] for _, m in cohort.seen if isinstance(m, Batches)]
+        cohort.finish()
+    assert rows[0].loss is None
+    assert (metrics.avg_loss, metrics.samples_processed) == (None, 8)
+
+
+def test_on_device_and_compile_are_called_in_their_order():
+    order = []
+
+    class Wrapped(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x)
+
+    def note(name, value):
+        order.append(name)
+        return value
+
+    job = points_job(
+        model=lambda: note("model", Net()),
+        on_device=lambda model, device: note("device", model.to(device)),
+        optimizer=lambda model: note("optimizer", torch.optim.SGD(model.parameters(), lr=0.05)),
+        compile=lambda model: note("compile", Wrapped(model)),
+    )
+    with Cohort(job, 1) as cohort:
+        del order[: order.index("device") - 1]
+        cohort.meet()
+        cohort.train_epoch(0, windows=1)
+        assert isinstance(cohort.workers[0].trainee.context.model, Wrapped)
+        assert isinstance(cohort.model(0), Net)
+        cohort.finish()
+    assert order == ["model", "device", "optimizer", "compile"]
+
+
+def test_scalars_of_the_step_are_summed_into_the_epochs_metrics():
+    def step(ctx, batch):
+        ctx.scalar("seen", len(batch[0]), count=len(batch[0]))
+        return regression_step(ctx, batch)
+
+    with Cohort(points_job(step=step), 2) as cohort:
+        cohort.meet()
+        metrics = cohort.train_epoch(0)
+        cohort.finish()
+    assert metrics[1].scalars == {"seen": (128.0, 128.0)}
+
+
+@pytest.mark.slow
+def test_the_real_data_plane_gives_the_same_as_the_one_in_memory():
+    ends = []
+    for star in (MemoryStar, LocalStar):
+        job = points_job(model=lambda: Net(norm=True))
+        with Cohort(job, 3, seed=3, star=star) as cohort:
+            cohort.meet()
+            cohort.train_epoch(0)
+            ends.append({k: v.clone() for k, v in same_float_bits(cohort).items()})
+            cohort.finish()
+            cohort.star.stop()
+    for name, value in ends[0].items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, ends[1][name], rtol=1e-6, atol=1e-6)
 
 
 def test_a_model_that_is_not_the_runs_is_refused_by_the_rank():

@@ -5,6 +5,7 @@ not decided by the code under test.
 """
 
 import queue
+import socket
 import threading
 
 import numpy as np
@@ -19,6 +20,8 @@ from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind, Uid
 from flodl_core.messages.timing import Batches, CheckpointResult, EvalResult, Exiting, SyncAck
 from flodl_core.planes.slot import Slot
 from flodl_core.planes.staging import Staging
+from flodl_core.planes.star_client import StarClient
+from flodl_core.planes.star_root import StarRoot
 from flodl_core.reduce.buckets import active_segments, active_spans
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.inspection import describe_job
@@ -54,9 +57,7 @@ def envelope_for(job, world, *, seed=7, epochs=1, **spec):
             }
         ),
         world_size=world,
-        hosts=(
-            HostRanks(host="here", ranks=tuple(range(world)), devices=("cpu:0",) * world),
-        ),
+        hosts=(HostRanks(host="here", ranks=tuple(range(world)), devices=("cpu:0",) * world),),
         geometry=facts.geometry,
         model_sig=facts.model_sig,
         layout_sig=facts.layout_sig,
@@ -77,6 +78,9 @@ class MemoryStar:
         self.lock = threading.Lock()
         self.ports = [StarEnd(self, rank) for rank in range(self.world)]
         self.records = []
+
+    def stop(self):
+        self.staging.close()
 
     def ready(self, rank, cycle):
         with self.lock:
@@ -131,6 +135,26 @@ class MemoryStar:
             self.ports[rank].ends.put(end)
 
 
+class LocalStar:
+    """The real plane: a root with every rank on its own host."""
+
+    def __init__(self, envelope):
+        pairs = {rank: socket.socketpair() for rank in range(envelope.world_size)}
+        self.ended = []
+        self.root = StarRoot(
+            envelope, {rank: pair[0] for rank, pair in pairs.items()}, self.ended.append
+        )
+        self.ports = [
+            StarClient(pair[1], envelope.geometry, rank, envelope.world_size)
+            for rank, pair in pairs.items()
+        ]
+
+    def stop(self):
+        for port in self.ports:
+            port.close()
+        self.root.stop()
+
+
 class StarEnd:
     """One rank's end; it has what `StarClient` has."""
 
@@ -181,10 +205,10 @@ class MemoryLog:
 class Cohort:
     """Ranks of one run, driven step by step by `train`."""
 
-    def __init__(self, job, world, *, jobs=None, **spec):
+    def __init__(self, job, world, *, jobs=None, star=None, **spec):
         self.job, self.world = job, world
         self.envelope = envelope_for(job, world, **spec)
-        self.star = MemoryStar(self.envelope)
+        self.star = (star or MemoryStar)(self.envelope)
         self.channels = [RankChannel(rank) for rank in range(world)]
         self.logs = [MemoryLog() for _ in range(world)]
         self.workers = [
@@ -266,7 +290,9 @@ class Cohort:
                     left.append((rank, message))
             self.backlog = left
             if set(found) != set(ranks):
-                assert self.wake.wait(CEILING_S), f"no {kind.__name__} from {set(ranks) - set(found)}"
+                assert self.wake.wait(CEILING_S), (
+                    f"no {kind.__name__} from {set(ranks) - set(found)}"
+                )
         return found
 
     def meet(self):
@@ -334,4 +360,3 @@ class Cohort:
 
     def model(self, rank):
         return self.workers[rank].trainee.model
-

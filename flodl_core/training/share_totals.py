@@ -20,7 +20,7 @@ class _Totals:
     scalars: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-class EpochTotals:
+class ShareTotals:
     """Totals by epoch; reporting one begins it anew."""
 
     def __init__(self) -> None:
