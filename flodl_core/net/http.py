@@ -24,6 +24,7 @@ from flodl_core.net.http_trust import (
     peer_is_same_user,
 )
 from flodl_core.net.port import PortConnection
+from flodl_core.units import Seconds
 
 Answer: TypeAlias = tuple[int, Mapping[str, object]]
 """Status and JSON body of an action."""
@@ -110,6 +111,7 @@ class HttpApp:
         trust: whose requests are answered.
         gets: further things to read.
         posts: what an operator may do.
+        request_s: ceiling of reading one request.
     """
 
     def __init__(
@@ -119,7 +121,9 @@ class HttpApp:
         trust: TrustPolicy,
         gets: Sequence[GetRoute] = (),
         posts: Sequence[PostRoute] = (),
+        request_s: Seconds = http_exchange.REQUEST_S,
     ) -> None:
+        self._request_s = request_s
         self._publisher = publisher
         self._trust = trust
         documents = [
@@ -132,7 +136,7 @@ class HttpApp:
 
     async def serve(self, connection: PortConnection) -> None:
         """Answer the one request of a connection; the port's `on_http`."""
-        await http_exchange.serve_one(connection, self._answer)
+        await http_exchange.serve_one(connection, self._answer, request_s=self._request_s)
 
     async def _answer(self, connection: PortConnection, request: Request) -> Response:
         if request.path not in self._gets and request.path not in self._posts:

@@ -59,18 +59,21 @@ class _RefusedRequest(Exception):
         self.status = status
 
 
-async def serve_one(connection: PortConnection, answer: Answerer) -> None:
+async def serve_one(
+    connection: PortConnection, answer: Answerer, *, request_s: Seconds = REQUEST_S
+) -> None:
     """Read one request, write its answer and end the connection; a vanished client is fine.
 
     Args:
         connection: routed as HTTP, nothing read of it.
         answer: called with a whole request.
+        request_s: ceiling of reading it.
     """
     protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST_BYTES)
     has_body = True
     try:
         try:
-            request = await _read_request(connection, protocol)
+            request = await _read_request(connection, protocol, request_s=request_s)
             connection.first_message_arrived()
             has_body = request.method != "HEAD"
             response = await answer(connection, request)
@@ -83,7 +86,9 @@ async def serve_one(connection: PortConnection, answer: Answerer) -> None:
         return
 
 
-async def _read_request(connection: PortConnection, protocol: h11.Connection) -> Request:
+async def _read_request(
+    connection: PortConnection, protocol: h11.Connection, *, request_s: Seconds
+) -> Request:
     """Read head and body.
 
     Raises:
@@ -92,7 +97,7 @@ async def _read_request(connection: PortConnection, protocol: h11.Connection) ->
     """
     head: h11.Request | None = None
     received = 0
-    with anyio.move_on_after(REQUEST_S):
+    with anyio.move_on_after(request_s):
         while True:
             event = _next_event(protocol)
             if isinstance(event, h11.Request):
@@ -109,7 +114,7 @@ async def _read_request(connection: PortConnection, protocol: h11.Connection) ->
                 return _understand(connection, head)
             elif isinstance(event, h11.ConnectionClosed):
                 raise anyio.EndOfStream
-    raise _RefusedRequest(408, f"the request took over {_seconds(REQUEST_S)}")
+    raise _RefusedRequest(408, f"the request took over {request_s:g} s")
 
 
 def _next_event(protocol: h11.Connection) -> object:
@@ -190,7 +195,3 @@ def _refusal(status: int, reason: str) -> Response:
         content_type="application/json; charset=utf-8",
         body=json.dumps({"error": reason}).encode(),
     )
-
-
-def _seconds(duration_s: Seconds) -> str:
-    return f"{duration_s:g} s"

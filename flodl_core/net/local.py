@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import threading
+from array import array
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -38,7 +39,9 @@ MAX_DESCRIPTORS: Final = 4
 """Descriptors beside one message."""
 
 _UNFINISHED: Final = "look at that process's log for why it ended."
+# Not socket.recv_fds: on Python 3.11 it drops the flags, and descriptors would survive an exec.
 _CLOSE_ON_EXEC: Final = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_BESIDE_BYTES: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array("i").itemsize)
 
 
 class PlainChannel:
@@ -217,14 +220,14 @@ class BlockingPlain:
         while len(self._begun) < nbytes:
             _wait_readable(self._sock, deadline)
             try:
-                data, descriptors, flags, _ = socket.recv_fds(
-                    self._sock, nbytes - len(self._begun), MAX_DESCRIPTORS, _CLOSE_ON_EXEC
+                data, beside, flags, _ = self._sock.recvmsg(
+                    nbytes - len(self._begun), _BESIDE_BYTES, _CLOSE_ON_EXEC
                 )
             except InterruptedError:
                 continue
             except ConnectionResetError:
-                data, descriptors, flags = b"", [], 0
-            self._descriptors.extend(descriptors)
+                data, beside, flags = b"", [], 0
+            self._descriptors.extend(_descriptors_of(beside))
             if flags & socket.MSG_CTRUNC:
                 raise BadFrameError("more descriptors came than belong to one message")
             if not data:
@@ -252,6 +255,14 @@ def _wait_readable(sock: socket.socket, deadline: Seconds | None) -> None:
     left_ms = max(0.0, deadline - clock.now()) * 1000
     if not poll.poll(left_ms):
         raise TimeoutError("no whole message came in time")
+
+
+def _descriptors_of(beside: Sequence[tuple[int, int, bytes]]) -> list[int]:
+    numbers = array("i")
+    for level, kind, data in beside:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
+    return numbers.tolist()
 
 
 def _close_all(descriptors: Sequence[int]) -> None:
