@@ -10,6 +10,7 @@ Owned by the plane's thread; nothing in here waits longer than one small message
 
 import math
 import os
+import select
 import socket
 from collections.abc import Callable, Mapping, Sequence
 
@@ -77,13 +78,12 @@ class DataSockets:
 
     def send(self, rank: Rank, end: RoundEnd) -> None:
         """Tell a rank that a round ended; a rank that does not take it is let go."""
-        channel = self._channels.get(rank)
-        if channel is None:
-            return
-        try:
-            channel.send(end)
-        except (FlodlError, OSError) as error:
-            self._let_go(rank, f"it does not take a RoundEnd: {error}")
+        self._send(rank, end)
+
+    def read_rest(self, rank: Rank) -> None:
+        """Take what a rank has sent already, so that its mark counts before its death does."""
+        while (channel := self._channels.get(rank)) is not None and _is_readable(channel):
+            self._read(rank)
 
     def drop(self, rank: Rank) -> None:
         """Close a rank's channel; its slot stays mapped."""
@@ -137,15 +137,32 @@ class DataSockets:
     def _offer_staging(self, rank: Rank) -> None:
         fd = read_only_duplicate(self._staging.fd)
         try:
-            self._channels[rank].send(StagingOffer(nbytes=self._staging.nbytes), fds=(fd,))
+            self._send(rank, StagingOffer(nbytes=self._staging.nbytes), fds=(fd,))
         finally:
             os.close(fd)
+
+    def _send(self, rank: Rank, message: object, fds: Sequence[int] = ()) -> None:
+        channel = self._channels.get(rank)
+        if channel is None:
+            return
+        try:
+            channel.send(message, fds)
+        except TimeoutError:
+            self._let_go(rank, f"it takes no {type(message).__name__}")
+        except OSError:
+            return  # it is gone, which the reader learns after whatever it had sent before
 
     def _let_go(self, rank: Rank, reason: str | None) -> None:
         self.drop(rank)
         if reason is not None:
             self._on_refused(rank, reason)
         self._on_event(RankGone(rank))
+
+
+def _is_readable(channel: BlockingPlain) -> bool:
+    poll = select.poll()
+    poll.register(channel.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _check_rank(expected: Rank, said: Rank) -> None:

@@ -25,6 +25,7 @@ from flodl_core.relay.machine import (
     Event,
     FanOut,
     Note,
+    RankGone,
     RelayMachine,
     RoundEndReceived,
     ShipRound,
@@ -112,6 +113,12 @@ class LocalGroup:
                     self.end_reason = effect.reason
                 case Note():
                     self._note(effect)
+
+    def declare_dead(self, rank: Rank) -> None:
+        """Wait for a rank no more; a mark that it has sent already still counts."""
+        self._sockets.read_rest(rank)
+        if rank in self._machine.alive:
+            self.feed(RankGone(rank))
 
     def freeze(self, effect: ShipRound) -> None:
         """Take the snapshots of the control round that is to be shipped."""

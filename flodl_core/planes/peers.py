@@ -39,8 +39,8 @@ class Peer:
         return not self.is_dropped and bool(self.alive)
 
     def head(self) -> BucketFrame | None:
-        """Return the frame of its oldest waiting bucket."""
-        return None if self.port is None or self.is_dropped else self.port.head()
+        """Return the frame of its oldest waiting bucket; what came before a drop still counts."""
+        return None if self.port is None else self.port.head()
 
     def is_in(self, cycle: Cycle) -> bool:
         """Return whether its control vector of this cycle is here."""

@@ -305,15 +305,15 @@ class RootCycles:
         return list(self._members)
 
     def _await_members(self, plan: RoundPlan, index: int) -> list[tuple[_Member, ArrivedBucket]]:
-        """Wait for this bucket of every member; those whose link broke are members no more."""
+        """Wait for this bucket of every member; who broke off without it is a member no more."""
         self._until(
             lambda: all(
-                member.peer.is_dropped or member.peer.head() is not None for member in self._members
+                member.peer.head() is not None or member.peer.is_dropped for member in self._members
             )
         )
         arrived = []
         for member in self._members:
-            if member.peer.is_dropped:
+            if member.peer.head() is None:
                 continue
             one = member.peer.open_port().take()
             flaw = _flaw_of(one.frame, plan, index, member)

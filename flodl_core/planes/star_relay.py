@@ -42,7 +42,6 @@ from flodl_core.reduce.buckets import Bucket, bucket_values
 from flodl_core.reduce.fold import Fold
 from flodl_core.relay.machine import (
     FanOut,
-    RankGone,
     RelayMachine,
     RoundEndReceived,
     ShipRound,
@@ -158,7 +157,7 @@ class StarRelay:
 
     def declare_dead(self, rank: Rank) -> None:
         """Stop waiting for a local rank; safe from any thread, more than once."""
-        self._loop.post(lambda: self._group.feed(RankGone(rank)))
+        self._loop.post(lambda: self._group.declare_dead(rank))
 
     def stop(self) -> None:
         """End the plane's thread and give its memory and sockets back."""

@@ -33,7 +33,7 @@ from flodl_core.planes.local_group import LocalGroup, NoteSink
 from flodl_core.planes.peers import Peers
 from flodl_core.planes.root_cycle import RootCycles, RootStopped
 from flodl_core.planes.staging import Staging
-from flodl_core.relay.machine import RankGone, RelayMachine
+from flodl_core.relay.machine import RelayMachine
 from flodl_core.units import BUCKET_BYTES, Seconds
 
 STOP_TIMEOUT_S: Seconds = 10.0
@@ -169,7 +169,7 @@ class StarRoot:
         peer = self._peers.of_rank(rank)
         if peer is None:
             if self._group is not None:
-                self._group.feed(RankGone(rank))
+                self._group.declare_dead(rank)
             return
         if rank in peer.alive:
             peer.alive.discard(rank)

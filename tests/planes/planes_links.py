@@ -59,6 +59,9 @@ class FakeLink:
     def __init__(self, callbacks: Callbacks) -> None:
         self.other: FakeLink | None = None
         self.cut_rule: CutRule = lambda frame: None
+        self.gate = threading.Event()
+        """Buckets are delivered while it is set."""
+        self.gate.set()
         self.error: Exception | None = None
         self.delivered: list[object] = []
         self._callbacks = callbacks
@@ -125,6 +128,7 @@ class FakeLink:
     def _deliver(
         self, frame: BucketFrame, values: memoryview, done: Callable[[], None] | None
     ) -> None:
+        assert self.gate.wait(20)
         cut = self.cut_rule(frame)
         if cut == "before":
             self.close()
@@ -164,3 +168,38 @@ def mux_pair(near: Callbacks, far: Callbacks) -> tuple[MuxLink, MuxLink]:
         MuxLink(MuxEnd(sock=one, keys=keys, peer=peer), near, label="near"),
         MuxLink(MuxEnd(sock=two, keys=far_keys, peer=peer), far, label="far"),
     )
+
+
+class HandLink:
+    """A link whose far end is the test: it keeps what was sent."""
+
+    def __init__(self) -> None:
+        self.messages: list[object] = []
+        self.buckets: list[tuple[BucketFrame, bytes]] = []
+        self.is_closed = False
+        self.refuses = False
+        self._changed = threading.Condition()
+
+    def send(self, message: object) -> None:
+        self._keep(self.messages, message)
+
+    def send_bucket(
+        self, frame: BucketFrame, values: memoryview, *, done: Callable[[], None] | None = None
+    ) -> None:
+        self._keep(self.buckets, (frame, bytes(values)))
+
+    def close(self) -> None:
+        with self._changed:
+            self.is_closed = True
+            self._changed.notify_all()
+
+    def wait(self, condition: Callable[["HandLink"], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: condition(self), 20)
+
+    def _keep(self, where: list, what: object) -> None:
+        if self.refuses:
+            raise RemoteProtocolError("the link refuses")
+        with self._changed:
+            where.append(what)
+            self._changed.notify_all()

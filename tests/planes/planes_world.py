@@ -1,5 +1,6 @@
 """A whole data plane in one process: root, relays, rank clients, real memory and sockets."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,6 +27,16 @@ from flodl_core.planes.star_root import StarRoot
 from flodl_core.reduce.mass import gamma_mass, mover_mass
 
 WAIT_S = 20.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Look again until it holds, yielding in between; fails after WAIT_S."""
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.002)):
+        if condition():
+            return
+        pause.wait(0.002)
+    raise AssertionError("it did not come about in time")
 
 
 def segments(*sizes: int, frozen: Sequence[int] = ()) -> tuple[tuple[Segment, ...], int]:
@@ -60,6 +71,14 @@ def geometry_of(
         buffers_numel=buffers_numel,
         locals=(),
     )
+
+
+def padding_of(parts: Sequence[Segment], numel: int) -> np.ndarray:
+    """Where a region belongs to no segment."""
+    padding = np.ones(numel, bool)
+    for part in parts:
+        padding[part.offset : part.offset + part.numel] = False
+    return padding
 
 
 def envelope_of(geometry: Geometry, hosts: Sequence[Sequence[int]]) -> Envelope:
@@ -224,10 +243,13 @@ class World:
     def ready(self, cycle: int, rank: int, work: Work, gamma: float = 1.0) -> None:
         """Write a rank's slot and give its mark."""
         client = self.clients[rank]
+        shape = self.geometry
         if work.params is not None:
             client.slot.params[:] = work.params
+            client.slot.params[padding_of(shape.params, shape.params_numel)] = 0
         if work.buffers is not None:
             client.slot.buffers[:] = work.buffers
+            client.slot.buffers[padding_of(shape.buffers, shape.buffers_numel)] = 0
         flags = work.unfrozen or [one.trainable for one in self.geometry.params]
         client.slot.set_unfrozen(flags)
         n = 0 if work.declared else work.n
