@@ -18,6 +18,7 @@ import anyio.abc
 from flodl_core.coordinator.effects import (
     Announce,
     DeclareRankDead,
+    DropHost,
     Effect,
     EvictRank,
     RaiseAlert,
@@ -62,6 +63,9 @@ from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.telemetry.sample_log import SampleLog
 from flodl_core.units import Seconds
 
+LINGER_S: Seconds = 2.0
+"""How long the process of a rank that left, or was declared dead, may take to end by itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunServices:
@@ -105,6 +109,7 @@ class Controller:
         self._links: dict[HostName, HostLink] = {}
         self._local: dict[Rank, LinkOutbox] = {}
         self._ends = RankEndWatch()
+        self._exited: set[Rank] = set()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._salt = b""
         self._own_host: HostName | None = None
@@ -220,6 +225,7 @@ class Controller:
         """Take what a host reports of one of its ranks."""
         match message:
             case RankExited():
+                self._exited.add(message.rank)
                 cause = f"its process ended with {message.signal or f'exit code {message.code}'}"
                 self._log.info(
                     "rank_exited", rank=message.rank, code=message.code, signal=message.signal
@@ -312,6 +318,8 @@ class Controller:
             case Announce():
                 self._log.info(effect.topic, text=effect.text)
                 self._say(effect.text)
+            case DropHost():
+                self._drop_host(effect.host, effect.reason)
             case Note():
                 self._log.debug(effect.code, **effect.fields)
             case RunFinished():
@@ -327,10 +335,24 @@ class Controller:
                 link.send(rank, message)
 
     def _declare_dead(self, rank: Rank, reason: str) -> None:
+        assert self._tasks is not None
         self._ends.lose(rank)
         if self._root is not None:
             self._root.declare_dead(rank)
-        self._end_process(rank, reason)
+        self._tasks.start_soon(self._end_lingering, rank, reason)
+
+    async def _end_lingering(self, rank: Rank, reason: str) -> None:
+        """End a dead rank's process, unless it ends by itself in a moment."""
+        await anyio.sleep(LINGER_S)
+        if rank not in self._exited:
+            self._end_process(rank, reason)
+
+    def _drop_host(self, host: HostName, reason: str) -> None:
+        self._log.warning("host_dropped", host=host, reason=reason)
+        if self._root is not None:
+            self._root.drop_host(host)
+        if host in self._links:
+            self._links[host].link.close()
 
     def _end_process(self, rank: Rank, reason: str) -> None:
         self._window.send_to_host_of(rank, Evict(rank=rank, reason=reason))

@@ -69,23 +69,23 @@ class ProcessLog:
         self._level = level
         self._on_record = on_record
 
-    def debug(self, event: str, **fields: Value) -> None:
+    def debug(self, event: str, /, **fields: Value) -> None:
         """Record what only somebody who hunts a fault wants to see."""
         self.record(Level.DEBUG, event, fields)
 
-    def info(self, event: str, **fields: Value) -> None:
+    def info(self, event: str, /, **fields: Value) -> None:
         """Record what happened."""
         self.record(Level.INFO, event, fields)
 
-    def warning(self, event: str, **fields: Value) -> None:
+    def warning(self, event: str, /, **fields: Value) -> None:
         """Record what somebody should look at."""
         self.record(Level.WARNING, event, fields)
 
-    def error(self, event: str, **fields: Value) -> None:
+    def error(self, event: str, /, **fields: Value) -> None:
         """Record what failed."""
         self.record(Level.ERROR, event, fields)
 
-    def exception(self, event: str, error: BaseException, **fields: Value) -> None:
+    def exception(self, event: str, error: BaseException, /, **fields: Value) -> None:
         """Record what failed, with the traceback as one escaped field a frame line."""
         self.record(Level.ERROR, event, {**fields, "error": one_line(error)})
         for line in "".join(traceback.format_exception(error)).rstrip().splitlines():
