@@ -231,6 +231,7 @@ def test_when_the_root_goes_the_relay_ends_and_its_ranks_are_told(
             world.clients[rank].wait_round(WAIT_S)
     with pytest.raises(RunLostError):
         world.clients[1].ready(Cycle(1))
+    wait_until(lambda: "h1" in world.relay_ends)
     assert world.relay_ends["h1"][1] is None
 
 
