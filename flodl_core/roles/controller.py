@@ -41,7 +41,7 @@ from flodl_core.coordinator.machine import Coordinator
 from flodl_core.errors import BadFrameError
 from flodl_core.ids import ExitCode, HostName, Rank
 from flodl_core.machines import Note
-from flodl_core.messages.job import Envelope
+from flodl_core.messages.job import Envelope, HostRanks
 from flodl_core.messages.join import DumpStack, Evict, HostStats, RankExited, RankStack
 from flodl_core.messages.mux import RelayHelloAck
 from flodl_core.net import clock
@@ -93,8 +93,6 @@ class Controller:
     def __init__(self, envelope: Envelope, coordinator: Coordinator, services: RunServices) -> None:
         self.coordinator = coordinator
         self.finished: RunFinished | None = None
-        self.tail_samples = 0
-        """Samples left out over all passes, being less than a batch."""
         self._envelope = envelope
         self._window = services.window
         self._writer = services.writer
@@ -106,13 +104,13 @@ class Controller:
         self._driver = Driver(coordinator, self._mailbox, self._perform)
         self._root: StarRoot | None = None
         self._root_ready = anyio.Event()
+        self._all_linked = anyio.Event()
         self._links: dict[HostName, HostLink] = {}
         self._local: dict[Rank, LinkOutbox] = {}
         self._ends = RankEndWatch()
         self._exited: set[Rank] = set()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._salt = b""
-        self._own_host: HostName | None = None
 
     def post(self, event: Event) -> None:
         """Feed the coordinator; from any thread."""
@@ -132,9 +130,6 @@ class Controller:
             on_note=self._note_from_root,
         )
         self._writer.use(self._envelope, root.begin_save)
-        self._own_host = next(
-            (one.host for one in self._envelope.hosts if local and one.ranks[0] in local), None
-        )
         for rank, ends in local.items():
             channel = PlainChannel(ends.control)
             outbox = self._local[rank] = LinkOutbox(channel)
@@ -142,8 +137,9 @@ class Controller:
             tasks.start_soon(self._listen_local, rank, channel)
         tasks.start_soon(self._watch_ends)
         self._root_ready.set()
+        self._note_linked()
 
-    async def attach_local(
+    def attach_local(
         self, tasks: anyio.abc.TaskGroup, salt: bytes, folding: dict[Rank, RankEnds]
     ) -> Attached:
         """Take the folding ends of the launcher's own ranks; `HostLife` calls it."""
@@ -171,21 +167,30 @@ class Controller:
         if self._root is not None:
             self._root.stop()
 
-    async def await_hosts(self, timeout_s: Seconds) -> None:
-        """Wait until every worker host's relay is connected; end the run if one is not in time."""
-        wanted = {host.host: len(host.ranks) for host in self._envelope.hosts}
+    async def await_hosts(self, timeout_s: Seconds) -> bool:
+        """Wait until every worker host's relay is connected; end the run if one is not in time.
+
+        Returns:
+            Whether all of them are.
+        """
         with anyio.move_on_after(timeout_s):
-            await self._root_ready.wait()
-            while len(self._links) < len(wanted) - bool(self._local):
-                await anyio.sleep(0.02)
-            return
-        missing = [name for name in wanted if name not in self._links and name != self._own_host]
-        covered = self._envelope.world_size - sum(wanted[name] for name in missing)
+            await self._all_linked.wait()
+            return True
+        absent = [one for one in self._worker_hosts() if one.host not in self._links]
+        covered = self._envelope.world_size - sum(len(one.ranks) for one in absent)
         why = (
-            f"{covered}/{self._envelope.world_size} ranks covered in {timeout_s:g} s; "
-            f"no relay of {', '.join(missing)}"
+            f"formation: {covered}/{self._envelope.world_size} ranks covered in {timeout_s:g} s; "
+            f"no relay of {', '.join(one.host for one in absent)}"
         )
-        self.post(StopRequested(StopKind.NOW, ExitCode.FAILED, f"formation: {why}"))
+        self.post(StopRequested(StopKind.NOW, ExitCode.FAILED, why))
+        return False
+
+    def _worker_hosts(self) -> list[HostRanks]:
+        return [one for one in self._envelope.hosts if not set(one.ranks) & set(self._local)]
+
+    def _note_linked(self) -> None:
+        if all(one.host in self._links for one in self._worker_hosts()):
+            self._all_linked.set()
 
     @property
     def moved_bytes(self) -> int:
@@ -220,6 +225,7 @@ class Controller:
         link.link.start()
         link.link.send(RelayHelloAck())
         self._log.info("relay_connected", host=hello.host, ranks=hello.ranks)
+        self._note_linked()
 
     def from_host(self, message: RankExited | HostStats | RankStack) -> None:
         """Take what a host reports of one of its ranks."""

@@ -25,7 +25,8 @@ from flodl_core.net.children import own_environment
 from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
-from flodl_core.roles.run_room import HostPlan, RunRoom
+from flodl_core.roles.run_room import RunRoom
+from flodl_core.roles.started_hosts import HostPlan
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.state import StateDocument
 from flodl_core.telemetry.summary import RunSummary

@@ -11,7 +11,6 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from flodl_core.errors import FlodlError, RunLostError
 from flodl_core.ids import HostName, RunId
 from flodl_core.messages.join import Accept, Offer
 from flodl_core.net.addresses import parse_host_port
@@ -166,17 +165,3 @@ class AgentChildren:
     ) -> None:
         status = await child.wait()
         on_ended(host, str(status))
-
-
-def first_error(group: BaseExceptionGroup[FlodlError]) -> FlodlError:
-    """Return the error that a reader should see: any other before the loss of the run."""
-    flat: list[FlodlError] = []
-    todo: list[BaseException] = [group]
-    while todo:
-        error = todo.pop(0)
-        if isinstance(error, BaseExceptionGroup):
-            todo = [*error.exceptions, *todo]
-        elif isinstance(error, FlodlError):
-            flat.append(error)
-    flat.sort(key=lambda error: isinstance(error, RunLostError))
-    return flat[0]

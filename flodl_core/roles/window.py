@@ -126,6 +126,7 @@ class JoinWindow:
         self._outboxes: dict[ConnectionId, LinkOutbox] = {}
         self._by_rank: dict[Rank, ConnectionId] = {}
         self._wake = anyio.Event()
+        self._link_ended = anyio.Event()
         self._hellos: dict[ConnectionId, str] = {}
         self.last_refusal: str | None = None
 
@@ -150,10 +151,11 @@ class JoinWindow:
         """Learn which connection speaks for which rank of the formed world."""
         self._by_rank = dict(seats)
 
-    @property
-    def has_hosts(self) -> bool:
-        """Whether any host's control link is open."""
-        return bool(self._outboxes)
+    async def until_no_host(self) -> None:
+        """Wait until every host's control link has ended."""
+        while self._outboxes:
+            self._link_ended = anyio.Event()
+            await self._link_ended.wait()
 
     def send(self, connection: ConnectionId, message: object) -> None:
         """Queue a message for a host."""
@@ -195,6 +197,7 @@ class JoinWindow:
         finally:
             if self._outboxes.pop(number, None) is not None:
                 self.take(MemberLeft(connection=number))
+                self._link_ended.set()
             with anyio.CancelScope(shield=True):
                 await link.aclose()
 

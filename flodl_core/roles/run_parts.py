@@ -1,0 +1,157 @@
+"""The parts of a run's room, each made from the plan: logs, alerts, window, board, port."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from flodl_core.config.schema import JoinConfig
+from flodl_core.config.window import WindowConfig
+from flodl_core.ids import HostName, Rank, StartMode
+from flodl_core.membership.job_facts import expect_job
+from flodl_core.membership.ledger import MembershipLedger
+from flodl_core.messages import SCHEMA_VERSION
+from flodl_core.messages.job import Envelope
+from flodl_core.messages.join import Offer
+from flodl_core.net import clock
+from flodl_core.net.http import HttpApp, Publisher
+from flodl_core.net.http_trust import TrustPolicy
+from flodl_core.net.port import PortConfig
+from flodl_core.roles.alerting import AlertDesk, EventCommand
+from flodl_core.roles.formation import RunPlan
+from flodl_core.roles.host_join import WIRE_DTYPE
+from flodl_core.roles.operator_desk import OperatorActions, operator_routes
+from flodl_core.roles.publishing import RunFacts
+from flodl_core.roles.saving import BundleWriter
+from flodl_core.telemetry.journal import Journal
+from flodl_core.telemetry.logs import Level, ProcessLog
+from flodl_core.telemetry.run_directory import RunDirectory
+from flodl_core.telemetry.sample_log import SampleLog
+from flodl_core.wire.handshake import operator_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecords:
+    """Where a run writes what happens."""
+
+    log: ProcessLog
+    journal: Journal
+    desk: AlertDesk
+    writer: BundleWriter
+    sample_log: SampleLog | None
+
+
+def make_records(
+    plan: RunPlan, directory: RunDirectory, env: dict[str, str], *, level: Level
+) -> RunRecords:
+    """Return the run's log, journal, alerts, bundle writer and sample log."""
+    config = plan.config
+    log = ProcessLog(
+        directory.log_path("launcher"),
+        host=plan.local_host,
+        process="launcher",
+        utc_iso=clock.utc_iso,
+        level=level,
+    )
+    journal = Journal(directory.records_path, utc_iso=clock.utc_iso)
+    command = (
+        EventCommand(command=config.on_event, classes=config.on_event_classes, env=env)
+        if config.on_event
+        else None
+    )
+    sample_log = None
+    if config.sample_log is not None:
+        is_own = config.sample_log == "auto"
+        sample_log = SampleLog(
+            directory.samples_path if is_own else Path(config.sample_log),
+            n_samples=plan.facts.n_samples,
+            seed=config.seed,
+        )
+    return RunRecords(
+        log=log,
+        journal=journal,
+        desk=AlertDesk(log, journal, command=command),
+        writer=BundleWriter(plan.save_stem, host=plan.local_host, log=log),
+        sample_log=sample_log,
+    )
+
+
+def make_ledger(
+    plan: RunPlan, window: WindowConfig, hosts: tuple[HostName, ...]
+) -> MembershipLedger:
+    """Return the ledger of the join window."""
+    return MembershipLedger(
+        window,
+        expect_job(plan.facts, run_id=plan.run_id, mode=plan.mode, wire_dtype=WIRE_DTYPE),
+        configured_hosts=hosts,
+    )
+
+
+def make_offer(plan: RunPlan) -> Offer:
+    """Return what every host is told first."""
+    return Offer(
+        run_id=plan.run_id,
+        mode=plan.mode,
+        job=plan.job,
+        batch_size=plan.batch_size,
+        seed=plan.config.seed,
+        wire_dtype=WIRE_DTYPE,
+        schema=SCHEMA_VERSION,
+    )
+
+
+def make_facts(plan: RunPlan, directory: RunDirectory, hosts: tuple[HostName, ...]) -> RunFacts:
+    """Return what of the status document does not change."""
+    return RunFacts(
+        run_id=plan.run_id,
+        name=plan.name,
+        mode=plan.mode.value,
+        mode_reason=plan.mode_reason,
+        started_at=clock.utc_iso(),
+        pid=os.getpid(),
+        run_dir=directory.path,
+        configured_hosts=hosts,
+    )
+
+
+def make_http(
+    publisher: Publisher,
+    join: JoinConfig,
+    token: bytes,
+    *,
+    start_mode: StartMode | None,
+    actions: OperatorActions,
+) -> HttpApp:
+    """Return the HTTP side of the port; `start_mode` is None where there is no window."""
+    trust = TrustPolicy(operator_token=operator_token(token), require_token=join.require_token)
+    return HttpApp(publisher, trust=trust, posts=operator_routes(start_mode, actions))
+
+
+def port_config(join: JoinConfig) -> PortConfig:
+    """Return where and how patiently the port listens."""
+    return PortConfig(
+        bind=join.bind,
+        port=join.port,
+        source="join.port",
+        handshake_s=join.handshake_timeout_s,
+    )
+
+
+def dialled_host(bind: str) -> str:
+    """Return the host part that this machine dials for a port bound to `bind`."""
+    if bind == "0.0.0.0":  # noqa: S104 - recognised, not bound
+        return "127.0.0.1"
+    return "::1" if bind == "::" else bind
+
+
+def make_placer(
+    envelope: Envelope,
+) -> Callable[[Rank | None], tuple[HostName | None, int, int]]:
+    """Return where a rank is: its host, the number of hosts, the number of ranks."""
+    host_of = {rank: host.host for host in envelope.hosts for rank in host.ranks}
+
+    def place(rank: Rank | None) -> tuple[HostName | None, int, int]:
+        host = host_of.get(rank) if rank is not None else None
+        return host, len(envelope.hosts), envelope.world_size
+
+    return place
