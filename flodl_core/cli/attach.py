@@ -127,14 +127,14 @@ class Attachment:
 
 
 @contextmanager
-def attached(wanted: Wanted, environ: dict[str, str]) -> Iterator[Attachment]:
+def attached(wanted: Wanted) -> Iterator[Attachment]:
     """Yield the run that is wanted.
 
     Raises:
         ConfigError: the address is none, or two were given.
         NoLiveRunError: no run that is on was found.
     """
-    loaded = load_run({"run_dir": wanted.run_dir}, environ=environ, config_file=wanted.config_file)
+    loaded = load_run({"run_dir": wanted.run_dir}, config_file=wanted.config_file)
     address = _one_address(wanted)
     if address is None:
         directory: RunDirectory | None = find_run(loaded.run.run_dir, name=wanted.run)
@@ -143,7 +143,7 @@ def attached(wanted: Wanted, environ: dict[str, str]) -> Iterator[Attachment]:
     else:
         host, port = parse_host_port(address, default_port=loaded.join.port or USUAL_PORT)
         directory = _directory_at(loaded.run.run_dir, host, port)
-    token = _given_token(wanted, environ, loaded)
+    token = _given_token(wanted, loaded)
     if directory is not None and wanted.token_file is None:
         token = directory.read_token() or token
     bearer = None if token is None else operator_token(bytes.fromhex(token))
@@ -192,11 +192,9 @@ def _directory_at(base: Path, host: str, port: int) -> RunDirectory | None:
     return None
 
 
-def _given_token(wanted: Wanted, environ: dict[str, str], loaded: LoadedRun) -> str | None:
+def _given_token(wanted: Wanted, loaded: LoadedRun) -> str | None:
     """Return the join token that the user gave, if one."""
-    agent = load_agent(
-        {"token_file": wanted.token_file}, environ=environ, config_file=wanted.config_file
-    ).agent
+    agent = load_agent({"token_file": wanted.token_file}, config_file=wanted.config_file).agent
     return agent.token or loaded.join.token
 
 

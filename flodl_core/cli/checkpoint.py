@@ -6,7 +6,6 @@ Who drives it: `index`.
 """
 
 from flodl_core.cli.attach import Address, Attach, RunDir, RunName, TokenFile, Wanted, attached
-from flodl_core.cli.environment import command_environment
 from flodl_core.cli.lines import write_line
 from flodl_core.cli.options import ConfigFile, Verbose
 
@@ -32,7 +31,7 @@ def command(
         token_file=token_file,
         config_file=config_file,
     )
-    with attached(wanted, command_environment()) as found:
+    with attached(wanted) as found:
         answer = found.act("/checkpoint").body
         follows = answer.get("what_follows") or "saved at the next commit"
         write_line(f"{found.label}: checkpoint requested; {follows}")

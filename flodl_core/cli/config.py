@@ -35,18 +35,14 @@ def command(
     """
     import json
 
-    from flodl_core.cli.environment import command_environment
     from flodl_core.cli.lines import write_line
     from flodl_core.config.explain import config_document, explain
     from flodl_core.config.load import load_agent, load_run
     from flodl_core.telemetry.line_file import escape_untrusted
     from flodl_core.telemetry.summary import align_columns
 
-    environ = command_environment()
-    run = load_run(
-        {**with_step_ms(flags, step_ms), "job": job}, environ=environ, config_file=config_file
-    )
-    agent = load_agent({}, environ=environ, config_file=config_file)
+    run = load_run({**with_step_ms(flags, step_ms), "job": job}, config_file=config_file)
+    agent = load_agent({}, config_file=config_file)
     resolved = {
         **run.resolved,
         **{k: v for k, v in agent.resolved.items() if k not in run.resolved},

@@ -69,13 +69,11 @@ def command(
     otherwise, one JSON object a line with --json. The first Ctrl-C or SIGTERM
     finishes the window and saves, the second ends at once.
     """
-    from flodl_core.cli.environment import command_environment
     from flodl_core.cli.job_check import check_job
     from flodl_core.config.load import load_run
 
     loaded = load_run(
         {**with_step_ms(flags, step_ms), "job": job},
-        environ=command_environment(),
         config_file=config_file,
         needs_job=True,
     )

@@ -42,7 +42,6 @@ def command(
 
     import anyio
 
-    from flodl_core.cli.environment import command_environment
     from flodl_core.cli.job_check import check_job
     from flodl_core.cli.lines import write_line
     from flodl_core.config.load import load_run
@@ -51,7 +50,6 @@ def command(
 
     loaded = load_run(
         {**with_step_ms(flags, step_ms), "job": job},
-        environ=command_environment(),
         config_file=config_file,
         needs_job=True,
     )

@@ -5,6 +5,8 @@ What it is not: the agent, which is a role.
 Who drives it: `index`; a launcher that starts further hosts on its own machine.
 """
 
+import os
+import stat
 from typing import Annotated
 
 import typer
@@ -38,14 +40,12 @@ def command(
     The token is read from --token-file or FLODL_TOKEN, never from the words of
     the command, which everybody on this machine can read.
     """
-    from flodl_core.cli.environment import command_environment, tie_if_child
     from flodl_core.cli.lines import write_line
     from flodl_core.config.load import load_agent
 
     tie_if_child()
     loaded = load_agent(
         {**flags, "controller": controller},
-        environ=command_environment(),
         config_file=config_file,
     )
     import anyio
@@ -57,3 +57,23 @@ def command(
         write_line(escape_untrusted(line, keep_backslash=True))
 
     return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
+
+
+def tie_if_child() -> None:
+    """End with the parent, where a process of flodl started this very one.
+
+    A command that a job starts has inherited the variables but not the pipe.
+    """
+    from flodl_core.net.children import own_environment
+    from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, tie_from_environment
+
+    environ = own_environment()
+    if _is_pipe(environ.get(LIVENESS_FD_VARIABLE, "")):
+        tie_from_environment(environ)
+
+
+def _is_pipe(descriptor: str) -> bool:
+    try:
+        return descriptor.isdecimal() and stat.S_ISFIFO(os.fstat(int(descriptor)).st_mode)
+    except OSError:
+        return False

@@ -27,7 +27,6 @@ from flodl_core.cli.attach import (
     attached,
 )
 from flodl_core.cli.display import Display, open_display
-from flodl_core.cli.environment import command_environment
 from flodl_core.cli.lines import write_line
 from flodl_core.cli.options import AsJson, ConfigFile, Verbose
 from flodl_core.cli.status_text import render_status
@@ -76,7 +75,7 @@ def command(
         token_file=token_file,
         config_file=config_file,
     )
-    with attached(wanted, command_environment()) as found:
+    with attached(wanted) as found:
         if is_watching:
             with open_display(as_json=as_json) as display:
                 return watch(_observed(found), display, pause=time.sleep, now=clock.now)

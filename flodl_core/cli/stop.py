@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from flodl_core.cli.attach import Address, Attach, RunDir, RunName, TokenFile, Wanted, attached
-from flodl_core.cli.environment import command_environment
 from flodl_core.cli.lines import write_line
 from flodl_core.cli.options import ConfigFile, Verbose
 
@@ -37,8 +36,9 @@ def command(
         token_file=token_file,
         config_file=config_file,
     )
-    with attached(wanted, command_environment()) as found:
+    with attached(wanted) as found:
         answer = found.act("/stop", kind="now" if is_now else "save").body
-        usual = "ends at once" if is_now else "finishes the window and saves"
-        write_line(f"{found.label}: stopping; {answer.get('what_follows') or usual}")
+        usual = "ending at once" if is_now else "finishing the window, then saving"
+        follows = str(answer.get("what_follows") or usual)
+        write_line(f"{found.label}: {follows.removeprefix('operator (POST /stop): ')}")
     return 0
