@@ -84,7 +84,7 @@ def job(
     context: int = 64,
     lr: float = 4e-3,
     batch_size: int = 16,
-    epochs: int = 3,
+    epochs: int = 2,
 ) -> TrainJob:
     """Return the job.
 

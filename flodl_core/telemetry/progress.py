@@ -182,8 +182,9 @@ def _tell_trouble(change: told.AlertRaised | told.WaitShown) -> str:
 def _tell_run(document: StateDocument) -> str:
     run = document.run
     port = f" on port {run.port}" if run.port is not None else ""
-    place = f", {run.run_dir}" if run.run_dir else ""
-    return f"{escape_untrusted(run.name)} {run.id}{port}, {run.mode} ({run.mode_reason}){place}"
+    place = f", {escape_untrusted(run.run_dir)}" if run.run_dir else ""
+    mode = f"{run.mode} ({escape_untrusted(run.mode_reason)})"
+    return f"{escape_untrusted(run.name)} {run.id}{port}, {mode}{place}"
 
 
 def _tell_phase(phase: ClusterPhase, document: StateDocument) -> str:
@@ -257,7 +258,8 @@ def describe_ranks(document: StateDocument) -> list[str]:
     """Return one line a rank: where it is, how fast, and its share."""
     return [
         f"{'rank ' + str(rank.rank):<8} {escape_untrusted(rank.host, limit_chars=32)} "
-        f"{rank.device}  {rank.state.value}  {show_count(rank.batch_count)} batches  "
+        f"{escape_untrusted(rank.device, limit_chars=16)}  {rank.state.value}  "
+        f"{show_count(rank.batch_count)} batches  "
         f"{show_number(rank.ms_per_batch, digits=3)} ms/batch  "
         f"share {show_percent(rank.share)}  weight {show_percent(rank.weight)}  "
         f"loss {show_number(rank.loss)}  "

@@ -130,7 +130,7 @@ def test_no_peer_can_add_a_line_or_a_terminal_sequence(host, detail):
         in_training(
             2.0,
             waits=(wait(9.0, host=host, outcome=detail),),
-            ranks=(rank_state(0, "lost", host=host),),
+            ranks=(rank_state(0, "lost", host=host, device=detail),),
         ),
     )
     for line in shown:
