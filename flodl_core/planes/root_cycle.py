@@ -24,8 +24,8 @@ from flodl_core.planes.control_vector import merge_ranks, tallies_of
 from flodl_core.planes.event_loop import PlaneLoop
 from flodl_core.planes.host_port import ArrivedBucket
 from flodl_core.planes.local_group import LONGEST_WAIT_S, LocalGroup, NoteSink
-from flodl_core.planes.peers import Peer, Peers
 from flodl_core.planes.round_plan import RoundPlan, control_frame, plan_buffers, plan_params
+from flodl_core.planes.worker_hosts import WorkerHost, WorkerHosts
 from flodl_core.reduce.fold import Term
 from flodl_core.reduce.mass import is_realized
 from flodl_core.relay.machine import Note, ShipRound, following_round
@@ -41,7 +41,7 @@ class RootStopped(Exception):
 class _Member:
     """A worker host in the cycle under way; mass and movers are those of the current round."""
 
-    peer: Peer
+    peer: WorkerHost
     control_mass: float
     ranks: tuple[Rank, ...]
     mass: float = 0.0
@@ -61,7 +61,7 @@ class RootCycles:
         loop: PlaneLoop,
         consensus: Consensus,
         *,
-        peers: Peers,
+        peers: WorkerHosts,
         group: LocalGroup | None,
         reports: tuple[Report, NoteSink | None],
     ) -> None:
@@ -117,7 +117,7 @@ class RootCycles:
             else:
                 self._loop.wait(LONGEST_WAIT_S)
 
-    def _drop(self, peer: Peer, reason: str) -> None:
+    def _drop(self, peer: WorkerHost, reason: str) -> None:
         peer.drop()
         if self._on_note is not None:
             self._on_note(Note(code="host_dropped", fields={"host": peer.host, "reason": reason}))
@@ -159,7 +159,7 @@ class RootCycles:
         heads = [head.cycle for peer in self._peers.linked() if (head := peer.head()) is not None]
         return max(heads, default=None)
 
-    def _turn_away(self, peer: Peer) -> None:
+    def _turn_away(self, peer: WorkerHost) -> None:
         """Tell a host whose ranks were given up before its vector came that the cycle is over."""
         port = peer.open_port()
         late = port.take()

@@ -30,9 +30,9 @@ from flodl_core.planes.consensus import CommittedView, Consensus
 from flodl_core.planes.event_loop import PlaneLoop
 from flodl_core.planes.link import BucketLink
 from flodl_core.planes.local_group import LocalGroup, NoteSink
-from flodl_core.planes.peers import Peers
 from flodl_core.planes.root_cycle import RootCycles, RootStopped
 from flodl_core.planes.staging import Staging
+from flodl_core.planes.worker_hosts import WorkerHosts
 from flodl_core.relay.machine import RelayMachine
 from flodl_core.units import BUCKET_BYTES, Seconds
 
@@ -74,7 +74,7 @@ class StarRoot:
         self.staging = Staging.create(envelope.geometry, envelope.world_size, sides=2)
         self._loop = PlaneLoop()
         self._consensus = Consensus(self.staging, envelope.geometry, on_unpinned=self._loop.wake)
-        self._peers = Peers(
+        self._peers = WorkerHosts(
             (one for one in envelope.hosts if one.host != local),
             bucket_bytes=_largest_bucket(envelope, self.staging),
             on_arrival=self._loop.wake,

@@ -16,7 +16,7 @@ from flodl_core.planes.host_port import HostPort
 from flodl_core.planes.link import BucketLink
 
 
-class Peer:
+class WorkerHost:
     """One worker host of the run.
 
     Attributes:
@@ -85,13 +85,13 @@ class Peer:
         return True
 
 
-class Peers:
+class WorkerHosts:
     """All worker hosts, in the order of the envelope."""
 
     def __init__(
         self, rosters: Iterable[HostRanks], *, bucket_bytes: int, on_arrival: Callable[[], None]
     ) -> None:
-        self._peers = {roster.host: Peer(roster) for roster in rosters}
+        self._peers = {roster.host: WorkerHost(roster) for roster in rosters}
         self._bucket_bytes = bucket_bytes
         self._on_arrival = on_arrival
 
@@ -122,18 +122,18 @@ class Peers:
             raise RemoteProtocolError(f"host {host} sent values but is not part of the run now")
         return peer.port
 
-    def named(self, host: HostName) -> Peer | None:
+    def named(self, host: HostName) -> WorkerHost | None:
         """Return the host of that name."""
         return self._peers.get(host)
 
-    def of_rank(self, rank: Rank) -> Peer | None:
+    def of_rank(self, rank: Rank) -> WorkerHost | None:
         """Return the worker host of a rank; None if it is the launcher's own."""
         return next((peer for peer in self._peers.values() if rank in peer.ranks), None)
 
-    def expected(self) -> list[Peer]:
+    def expected(self) -> list[WorkerHost]:
         """Return the hosts that a barrier waits for, in order."""
         return [peer for peer in self._peers.values() if peer.is_expected]
 
-    def linked(self) -> list[Peer]:
+    def linked(self) -> list[WorkerHost]:
         """Return the hosts with a link that holds, in order."""
         return [peer for peer in self._peers.values() if peer.port and not peer.is_dropped]
