@@ -63,6 +63,9 @@ from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.telemetry.sample_log import SampleLog
 from flodl_core.units import Seconds
 
+SAID_TOPICS = frozenset({"tail_dropped", "ranks_idle", "samples_dropped", "save_requested"})
+"""Announcements that the status document does not show, so they are said as lines."""
+
 LINGER_S: Seconds = 2.0
 """How long the process of a rank that left, or was declared dead, may take to end by itself."""
 
@@ -323,7 +326,8 @@ class Controller:
                 )
             case Announce():
                 self._log.info(effect.topic, text=effect.text)
-                self._say(effect.text)
+                if effect.topic in SAID_TOPICS:
+                    self._say(effect.text)
             case DropHost():
                 self._drop_host(effect.host, effect.reason)
             case Note():
