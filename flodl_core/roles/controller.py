@@ -313,10 +313,7 @@ class Controller:
                 self._window.send_to_host_of(effect.rank, DumpStack(rank=effect.rank))
                 self._end_process(effect.rank, effect.reason)
             case RecordSamples():
-                if self._sample_log is not None and not self._sample_log.record(effect.entries):
-                    self._desk.raise_alert(
-                        "sample_log_failed", self._sample_log.last_error or "write failed"
-                    )
+                self._record(effect)
             case SaveBundle():
                 self._begin_save(effect)
             case RaiseAlert():
@@ -325,9 +322,7 @@ class Controller:
                     effect.alert_class, effect.detail, severity=severity, rank=effect.rank
                 )
             case Announce():
-                self._log.info(effect.topic, text=effect.text)
-                if effect.topic in SAID_TOPICS:
-                    self._say(effect.text)
+                self._announce(effect)
             case DropHost():
                 self._drop_host(effect.host, effect.reason)
             case Note():
@@ -335,6 +330,16 @@ class Controller:
             case RunFinished():
                 self.finished = effect
                 self._driver.stop()
+
+    def _record(self, effect: RecordSamples) -> None:
+        log = self._sample_log
+        if log is not None and not log.record(effect.entries):
+            self._desk.raise_alert("sample_log_failed", log.last_error or "write failed")
+
+    def _announce(self, effect: Announce) -> None:
+        self._log.info(effect.topic, text=effect.text)
+        if effect.topic in SAID_TOPICS:
+            self._say(effect.text)
 
     def _send(self, rank: Rank, message: object) -> None:
         if rank in self._local:
