@@ -105,7 +105,7 @@ class DataSockets:
 
     def _read(self, rank: Rank) -> None:
         channel = self._channels.get(rank)
-        if channel is None:
+        if channel is None or not _is_readable(channel):
             return
         try:
             message, fds = channel.receive(MESSAGE_TIMEOUT_S)
