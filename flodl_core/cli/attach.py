@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Final
 
-import typer
-
+from flodl_core.cli.run_options import Wanted
 from flodl_core.config.load import LoadedRun, load_agent, load_run
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.net.addresses import is_loopback, join_host_port, parse_host_port
@@ -25,49 +24,6 @@ from flodl_core.wire.handshake import operator_token
 
 USUAL_PORT: Final = 1337
 
-Address: TypeAlias = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="HOST:PORT",
-        help="The run's address; the newest live run of --run-dir if not given.",
-        show_default=False,
-    ),
-]
-Attach: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--attach", metavar="HOST:PORT", help="The same as the argument.", show_default=False
-    ),
-]
-RunName: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--run",
-        metavar="NAME",
-        help="Take the run whose name or id begins so.",
-        show_default=False,
-    ),
-]
-RunDir: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--run-dir",
-        metavar="DIR",
-        help="The directory of all runs, or one run's own. [default: runs]",
-        show_default=False,
-    ),
-]
-TokenFile: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--token-file",
-        metavar="FILE",
-        help="File with the run's join token; its operator token is made from it. FLODL_TOKEN "
-        "does the same; the run directory's own is used where it is on this machine.",
-        show_default=False,
-    ),
-]
-
 
 class ActionRefusedError(FlodlError):
     """The run answered that it does not do what was asked."""
@@ -75,18 +31,6 @@ class ActionRefusedError(FlodlError):
 
 class NothingPublishedError(ActionRefusedError):
     """The run is so young that it has published nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What the command line said about the run."""
-
-    address: str | None = None
-    attach: str | None = None
-    run: str | None = None
-    run_dir: str | None = None
-    token_file: str | None = None
-    config_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ What it is not: the writer of checkpoints.
 Who drives it: `index`.
 """
 
-from flodl_core.cli.attach import Address, Attach, RunDir, RunName, TokenFile, Wanted, attached
 from flodl_core.cli.lines import write_line
 from flodl_core.cli.options import ConfigFile, Verbose
+from flodl_core.cli.run_options import Address, Attach, RunDir, RunName, TokenFile, Wanted
 
 
 def command(
@@ -23,6 +23,8 @@ def command(
 
     `flodl status` shows the newest one that is complete.
     """
+    from flodl_core.cli.attach import attached
+
     wanted = Wanted(
         address=address,
         attach=attach,

@@ -5,9 +5,9 @@ What it is not: the switch itself; the run decides whether it can start.
 Who drives it: `index`.
 """
 
-from flodl_core.cli.attach import Address, Attach, RunDir, RunName, TokenFile, Wanted, attached
 from flodl_core.cli.lines import write_line
 from flodl_core.cli.options import ConfigFile, Verbose
+from flodl_core.cli.run_options import Address, Attach, RunDir, RunName, TokenFile, Wanted
 
 
 def command(
@@ -23,6 +23,8 @@ def command(
 
     The run refuses while its quorum is not met, and says how many ranks it has.
     """
+    from flodl_core.cli.attach import attached
+
     wanted = Wanted(
         address=address,
         attach=attach,

@@ -1,48 +1,20 @@
 """`flodl status`: where a run stands, once or until it ends.
 
-What it is: the status document as text or JSON, and a poller that outlives a
-short outage of the run's port.
-What it is not: a judge of the run; `watch` ends with the run's own exit code.
+What it is: the status document as text or JSON.
+What it is not: the poller of --watch; that is `watch`.
 Who drives it: `index`.
 """
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
-from flodl_core.cli.attach import (
-    Address,
-    Attach,
-    Attachment,
-    NothingPublishedError,
-    RunDir,
-    RunName,
-    TokenFile,
-    Wanted,
-    attached,
-)
-from flodl_core.cli.display import Display, open_display
 from flodl_core.cli.lines import write_line
 from flodl_core.cli.options import AsJson, ConfigFile, Verbose
-from flodl_core.cli.status_text import render_status
-from flodl_core.errors import FlodlError
+from flodl_core.cli.run_options import Address, Attach, RunDir, RunName, TokenFile, Wanted
 from flodl_core.ids import ExitCode
-from flodl_core.net import clock
-from flodl_core.net.http_client import ControllerUnreachableError
-from flodl_core.telemetry.run_directory import RunDirectory
-from flodl_core.telemetry.state import StateDocument
-from flodl_core.telemetry.summary import RunSummary, summarize
-
-POLL_S: Final = 0.5
-OUTAGE_S: Final = 30.0
-"""How long a run that does not answer is asked again."""
-SUMMARY_S: Final = 10.0
-"""How long a run that has ended may take to write its summary."""
 
 
 def command(
@@ -67,6 +39,12 @@ def command(
 
     A run that does not answer for a moment is asked again for 30 s.
     """
+    from flodl_core.cli.attach import attached
+    from flodl_core.cli.display import open_display
+    from flodl_core.cli.status_text import render_status
+    from flodl_core.cli.watch import observed, watch
+    from flodl_core.net import clock
+
     wanted = Wanted(
         address=address,
         attach=attach,
@@ -78,118 +56,10 @@ def command(
     with attached(wanted) as found:
         if is_watching:
             with open_display(as_json=as_json) as display:
-                return watch(_observed(found), display, pause=time.sleep, now=clock.now)
+                return watch(observed(found), display, pause=time.sleep, now=clock.now)
         if as_json:
             write_line(json.dumps(found.body(), indent=2, ensure_ascii=False))
             return ExitCode.DONE
         for line in render_status(found.document()):
             write_line(line)
     return ExitCode.DONE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """A run as a watcher sees it."""
-
-    label: str
-    ask: Callable[[], StateDocument]
-    """Raises ControllerUnreachableError while nobody answers."""
-    is_live: Callable[[], bool]
-    """Whether its launcher may still be there."""
-    read_summary: Callable[[], RunSummary | None] | None
-    """What the run wrote at its end; None where its files are not here."""
-
-
-def watch(
-    observed: Observed,
-    display: Display,
-    *,
-    pause: Callable[[float], object],
-    now: Callable[[], float],
-) -> int:
-    """Show a run until it ends; return its exit code, 1 where that cannot be known.
-
-    Raises:
-        ControllerUnreachableError: it has not answered for OUTAGE_S.
-        RunGoneError: it has ended, and how is not known.
-        FlodlError: what it answered cannot be used.
-    """
-    last: StateDocument | None = None
-    silent_since_s: float | None = None
-    while last is None or last.end is None:
-        try:
-            last = observed.ask()
-        except (ControllerUnreachableError, NothingPublishedError):
-            if not observed.is_live():
-                break
-            if silent_since_s is None:
-                silent_since_s = now()
-                display.say(f"{observed.label} does not answer; asking again for {OUTAGE_S:g} s")
-            elif now() - silent_since_s >= OUTAGE_S:
-                raise
-        else:
-            silent_since_s = None
-            display.show(last)
-        if last is None or last.end is None:
-            pause(POLL_S)
-    return _finish(observed, display, last, pause=pause, now=now)
-
-
-def _finish(
-    observed: Observed,
-    display: Display,
-    last: StateDocument | None,
-    *,
-    pause: Callable[[float], object],
-    now: Callable[[], float],
-) -> int:
-    """Show the summary of a run that has ended: its own file, else from its last document."""
-    summary = None
-    if observed.read_summary is not None:
-        give_up_s = now() + SUMMARY_S
-        summary = observed.read_summary()
-        while summary is None and now() < give_up_s:
-            is_over = not observed.is_live()
-            summary = observed.read_summary()
-            if is_over or summary is not None:
-                break
-            pause(POLL_S)
-    if summary is None and last is not None and last.end is not None:
-        end = last.end
-        summary = summarize(last, exit_code=end.exit_code, reason=end.reason, detail=end.detail)
-    if summary is None:
-        raise RunGoneError(
-            f"run {observed.label} has ended without a summary",
-            fix="read the launcher's log in its run directory",
-        )
-    display.finish(summary)
-    return summary.exit_code
-
-
-class RunGoneError(FlodlError):
-    """A run that was watched is gone, and how it ended is not known."""
-
-
-def _observed(found: Attachment) -> Observed:
-    directory = found.directory
-    if directory is None:
-        return Observed(
-            label=found.label,
-            ask=found.document,
-            is_live=lambda: True,
-            read_summary=None,
-        )
-    return Observed(
-        label=found.label,
-        ask=found.document,
-        is_live=directory.is_live,
-        read_summary=lambda: read_summary(directory),
-    )
-
-
-def read_summary(directory: RunDirectory) -> RunSummary | None:
-    """Return the summary that a run wrote at its end, or None."""
-    try:
-        return RunSummary.model_validate_json(directory.summary_path.read_bytes())
-    except (OSError, ValidationError):
-        return None

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from flodl_core.cli.attach import Address, Attach, RunDir, RunName, TokenFile, Wanted, attached
 from flodl_core.cli.lines import write_line
 from flodl_core.cli.options import ConfigFile, Verbose
+from flodl_core.cli.run_options import Address, Attach, RunDir, RunName, TokenFile, Wanted
 
 
 def command(
@@ -28,6 +28,8 @@ def command(
     is_verbose: Verbose = False,
 ) -> int:
     """Finish the window of a run, save and end it; with --now end it at once."""
+    from flodl_core.cli.attach import attached
+
     wanted = Wanted(
         address=address,
         attach=attach,
