@@ -86,14 +86,21 @@ class Fold:
             LocalProtocolError: no term, lengths that differ, or a mass outside (0, f32 max].
         """
         _check(out, terms, divisor)
-        first, *others = terms
         with np.errstate(all="ignore"):
             for piece in _pieces(out.size):
                 acc = out[piece]
-                self._scale(acc, first.values[piece], first.mass)
-                for values, mass in others:
+                for values, mass in terms[self._begin(acc, terms, piece) :]:
                     self._accumulate(acc, values[piece], mass)
                 self._divide(acc, divisor)
+
+    def _begin(self, acc: F32, terms: Sequence[Term], piece: slice) -> int:
+        """Set acc to the first term, or in one pass to the first two; return how many."""
+        first = terms[0]
+        if len(terms) > 1 and first.mass == terms[1].mass == 1.0:
+            np.add(first.values[piece], terms[1].values[piece], out=acc)
+            return 2
+        self._scale(acc, first.values[piece], first.mass)
+        return 1
 
     def _scale(self, acc: F32, x: F32, mass: float) -> None:
         if mass == 1.0:
