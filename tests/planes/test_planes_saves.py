@@ -62,7 +62,7 @@ def test_the_next_cycle_runs_beside_a_save_and_the_one_after_waits_for_it(world:
     end = world.clients[0].wait_round(20)
     assert end.round is Round.CONTROL
     with pytest.raises(TimeoutError):
-        world.clients[0].wait_round(0.3)
+        world.clients[0].wait_round(0.1)
     assert (view.params[:20] == 2).all()
     assert (view.buffers[:5] == 2).all()
     view.release()
@@ -81,7 +81,7 @@ def test_two_saves_of_one_version_are_held_apart(world: World) -> None:
         world.ready(2, rank, work)
     assert world.clients[0].wait_round(20).round is Round.CONTROL
     with pytest.raises(TimeoutError):
-        world.clients[0].wait_round(0.2)
+        world.clients[0].wait_round(0.1)
     assert (second.params[:20] == 2).all()
     second.release()
     world.collect(2, 0)
