@@ -9,7 +9,7 @@ from collections.abc import Callable
 import anyio
 
 from flodl_core.coordinator.machine import Coordinator
-from flodl_core.ids import ClusterPhase
+from flodl_core.ids import ClusterPhase, ExitCode
 from flodl_core.membership.ledger import MembershipLedger
 from flodl_core.messages.join import HostStats
 from flodl_core.net import clock
@@ -21,6 +21,8 @@ from flodl_core.telemetry.state import EndState, ResourceState, StateDocument, p
 from flodl_core.units import Seconds
 
 PUBLISH_EVERY_S: Seconds = 0.5
+
+_GOOD_ENDS = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVED)
 
 
 class StatusBoard:
@@ -53,6 +55,7 @@ class StatusBoard:
         self._desk = desk
         self._writer = writer
         self._show = show
+        self._frozen: StateDocument | None = None
         self._began = clock.now()
         self._changed = anyio.Event()
         self._stats: dict[int, tuple[Seconds, HostStats]] = {}
@@ -64,8 +67,17 @@ class StatusBoard:
         snapshot = self._ledger.snapshot(now)
         phase = snapshot.phase
         if self.end is not None:
-            good = self.end.exit_code in (0, 4, 130)
+            good = self.end.exit_code in _GOOD_ENDS
             phase = ClusterPhase.DONE if good else ClusterPhase.FAILED
+        if self._frozen is not None:
+            return self._frozen.model_copy(
+                update={
+                    "phase": phase,
+                    "alerts": self._desk.rows(),
+                    "checkpoint": self._writer.state,
+                    "end": self.end,
+                }
+            )
         return compose_document(
             self._facts,
             RunParts(
@@ -83,12 +95,20 @@ class StatusBoard:
             ),
         )
 
+    def publish_first(self) -> None:
+        """Publish before the port listens, so that no reader finds nothing; nothing is shown."""
+        self.publisher.publish(publish(self.document()))
+
     def publish_now(self) -> StateDocument:
         """Compose, publish and show."""
         document = self.document()
         self.publisher.publish(publish(document))
         self._show(document)
         return document
+
+    def freeze(self) -> None:
+        """Keep training as it stands now: the run is over, and what follows is clearing up."""
+        self._frozen = self.document()
 
     def poke(self) -> None:
         """Have the document published soon: something changed that a reader waits for."""

@@ -133,7 +133,7 @@ class RunRoom:
             writer=self._records.writer,
             show=show,
         )
-        self._board.publish_now()
+        self._board.publish_first()
         port = self._open_port(token)
         try:
             async with anyio.create_task_group() as tasks:
@@ -248,6 +248,7 @@ class RunRoom:
     async def _train(self, controller: Controller) -> None:
         self._tasks.start_soon(self._await_formation, controller)
         self._finished = await controller.run()
+        self._board.freeze()
         self._over.set()
 
     async def _await_formation(self, controller: Controller) -> None:
