@@ -1,6 +1,7 @@
 """Who may be connected without a proof, and who leaves for a newcomer."""
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -150,3 +151,4 @@ class GateUnderFire(RuleBasedStateMachine):
 
 
 TestGateUnderFire = GateUnderFire.TestCase
+TestGateUnderFire.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)

@@ -63,7 +63,7 @@ class World:
 async def ask(world, method, path, *, headers=None, bind="127.0.0.1"):
     async with (
         running_port(on_http=world.app.serve) as port,
-        httpx.AsyncClient(trust_env=False) as client,
+        httpx.AsyncClient(trust_env=False, verify=False) as client,
     ):
         url = f"http://{bind}:{port.at[1]}{path}"
         return await client.request(method, url, headers=headers)

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -111,19 +113,15 @@ def test_a_peer_that_half_closed_is_still_ours():
 @pytest.mark.processes
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 def test_another_user_s_socket_is_not_ours():
+    code = (
+        "import os, socket, sys; os.setuid(65534); "
+        "socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        ready_read, ready_write = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.setuid(65534)
-            sock = socket.create_connection(listener.getsockname())
-            os.read(ready_read, 1)
-            sock.close()
-            os._exit(0)
-        far, _ = listener.accept()
-        with far:
-            assert not peer_is_same_user(far)
-        os.write(ready_write, b"x")
-        os.waitpid(pid, 0)
-        os.close(ready_read)
-        os.close(ready_write)
+        command = [sys.executable, "-I", "-c", code, str(listener.getsockname()[1])]
+        listener.settimeout(20)
+        with subprocess.Popen(command) as process:
+            far, _ = listener.accept()
+            with far:
+                assert not peer_is_same_user(far)
+            assert process.wait(20) == 0

@@ -3,6 +3,8 @@
 import ctypes
 import mmap
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,9 @@ from flodl_core.errors import LocalProtocolError, RemoteProtocolError
 from flodl_core.net import shared_memory
 from flodl_core.net.shared_memory import (
     create_memfd,
-    guard_from_forks,
     is_sealed,
     map_fd,
     read_only_duplicate,
-    unguard,
 )
 
 MAKERS = {
@@ -106,38 +106,31 @@ def test_a_mapping_survives_the_closing_of_its_descriptor():
     assert view[0] == 7
 
 
-def in_forked_child(check):
-    """Run `check` in a forked process and return its exit code."""
+FORKS = """
+import os
+from flodl_core.net.shared_memory import create_memfd, guard_from_forks, unguard
+
+guarded, other = create_memfd("slot", 4096), create_memfd("slot", 4096)
+guard_from_forks(guarded)
+null = os.stat(os.devnull).st_rdev
+
+def ask_forked_child(check):
     pid = os.fork()
     if pid == 0:
-        code = 99
-        try:
-            code = check()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os._exit(0 if check() else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+ask_forked_child(lambda: os.fstat(guarded).st_rdev == null)
+ask_forked_child(lambda: os.fstat(other).st_size == 4096)
+assert os.fstat(guarded).st_size == 4096
+unguard(guarded)
+ask_forked_child(lambda: os.fstat(guarded).st_size == 4096)
+"""
 
 
 @pytest.mark.processes
 def test_a_forked_child_loses_guarded_descriptors_and_the_parent_keeps_them():
-    guarded, other = create_memfd("slot", 4096), create_memfd("slot", 4096)
-    guard_from_forks(guarded)
-    null = Path(os.devnull).stat().st_rdev
-
-    def check():
-        lost = os.fstat(guarded).st_rdev == null
-        kept = os.fstat(other).st_size == 4096
-        return 0 if lost and kept else 1
-
-    try:
-        assert in_forked_child(check) == 0
-        assert os.fstat(guarded).st_size == 4096
-        unguard(guarded)
-        assert in_forked_child(lambda: int(os.fstat(guarded).st_size != 4096)) == 0
-    finally:
-        unguard(guarded)
-        os.close(guarded)
-        os.close(other)
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=30)
 
 
 def test_libc_offers_the_call_where_python_may_not():
