@@ -114,7 +114,7 @@ def test_a_peer_that_half_closed_is_still_ours():
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 def test_another_user_s_socket_is_not_ours():
     code = (
-        "import os, socket, sys; os.setuid(65534); "
+        "import encodings.idna, os, socket, sys; os.setuid(65534); "
         "socket.create_connection(('127.0.0.1', int(sys.argv[1]))).recv(1)"
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
