@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 
 from flodl_core.units import KIB, Seconds
 
@@ -39,13 +40,14 @@ class ByteStream:
         return self._is_closed
 
     async def receive(self, max_bytes: int = READ_BYTES) -> bytes:
-        """Return between 1 and `max_bytes` bytes.
+        """Return between 1 and `max_bytes` bytes; lets other tasks run first.
 
         Raises:
             anyio.EndOfStream: the peer ended its direction.
             anyio.BrokenResourceError: the connection was reset.
             anyio.ClosedResourceError: it was closed here.
         """
+        await anyio.lowlevel.checkpoint()
         while True:
             self._require_open()
             try:

@@ -53,8 +53,9 @@ PEER_ENDED: Final = (
     anyio.EndOfStream,
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
-    OSError,
+    ConnectionError,
 )
+"""How a peer's end shows; any other OSError in a consumer is ours and stops the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +266,8 @@ class Port:
         except RemoteProtocolError as error:
             self._drop(connection, DropReason.BAD_HANDSHAKE, detail=error.happened)
         except TimeoutError:
+            if connection.is_link:
+                raise
             self._drop(connection, DropReason.SILENT)
         except PEER_ENDED:
             left_early = not connection.has_spoken
@@ -312,6 +315,7 @@ async def _peek_route(sock: socket.socket) -> Route:
 
     Raises:
         anyio.EndOfStream: it ended before it could be routed.
+        anyio.BrokenResourceError: it was reset.
     """
     low_water = getattr(socket, "SO_RCVLOWAT", None)
     if low_water is not None:
@@ -323,6 +327,8 @@ async def _peek_route(sock: socket.socket) -> Route:
         except (BlockingIOError, InterruptedError):
             await anyio.wait_readable(sock)
             continue
+        except OSError as error:
+            raise anyio.BrokenResourceError from error
         route = route_untrusted(first) if first else None
         if route is not None:
             break

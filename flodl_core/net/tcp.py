@@ -7,7 +7,7 @@ one decides how to wait on it. Nothing is said over them here.
 import contextlib
 import errno
 import socket
-from typing import Final
+from typing import Final, NoReturn
 
 import anyio
 
@@ -84,7 +84,10 @@ def listen(bind: str, port: int, *, source: str) -> socket.socket:
             fix="choose one between 1024 and 65535, or 0 for any free one.",
         )
     family, sockaddr = _resolve_bind(bind, port, source=source)
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        _raise_bind_error(error, bind, port, source=source)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -202,7 +205,7 @@ def _resolve_bind(bind: str, port: int, *, source: str) -> tuple[int, tuple[obje
     return family, sockaddr
 
 
-def _raise_bind_error(error: OSError, bind: str, port: int, *, source: str) -> None:
+def _raise_bind_error(error: OSError, bind: str, port: int, *, source: str) -> NoReturn:
     if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
         raise ConfigError(
             "bind",

@@ -3,6 +3,7 @@
 import socket
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from flodl_core.net.byte_stream import ByteStream
@@ -99,3 +100,21 @@ async def test_a_detached_socket_still_holds_every_unread_byte(pair):
     with sock:
         sock.settimeout(None)
         assert sock.recv(10) == b"rest"
+
+
+async def test_a_reader_that_always_finds_bytes_lets_others_run(pair):
+    near, far = pair
+    await near.send_all(bytes(1000))
+    turns = []
+
+    async def count():
+        while True:
+            turns.append(1)
+            await anyio.lowlevel.checkpoint()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(count)
+        for _ in range(1000):
+            await far.receive(1)
+        tasks.cancel_scope.cancel()
+    assert len(turns) > 300

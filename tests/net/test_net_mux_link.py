@@ -313,9 +313,11 @@ def test_a_bucket_above_the_limit_is_refused_unread():
 
 
 def test_bytes_and_waiting_messages_are_counted():
+    done = threading.Event()
     with mux_pair() as (near, _, far, far_seen):
-        near.send_bucket(bucket(BUCKET_BYTES), values(BUCKET_BYTES))
+        near.send_bucket(bucket(BUCKET_BYTES), values(BUCKET_BYTES), done=done.set)
         far_seen.wait(lambda seen: seen.buckets)
+        assert done.wait(10)
         sent, received = near.statistics(), far.statistics()
         assert BUCKET_BYTES < received.received_bytes <= sent.sent_bytes < BUCKET_BYTES + 1000
         assert sent.waiting_messages == 0

@@ -180,9 +180,10 @@ async def test_a_valid_hello_without_a_proof_is_counted_as_unproven():
         assert port.dropped() == {"unproven": 1}
 
 
-async def test_a_bug_of_ours_stops_the_port():
+@pytest.mark.parametrize("bug", [LocalProtocolError("a bug"), FileNotFoundError("no log")])
+async def test_a_bug_of_ours_stops_the_port(bug):
     async def fail(connection):
-        raise LocalProtocolError("a bug")
+        raise bug
 
     async def run():
         async with running_port(on_mux=fail) as port:
@@ -191,7 +192,7 @@ async def test_a_bug_of_ours_stops_the_port():
 
     with pytest.raises(ExceptionGroup) as caught:
         await run()
-    assert caught.group_contains(LocalProtocolError)
+    assert caught.group_contains(type(bug))
 
 
 async def test_a_detached_socket_is_not_closed_by_the_port():
