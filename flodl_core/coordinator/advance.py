@@ -181,6 +181,7 @@ STEPS: tuple[Step, ...] = (
     _poll_stop,
     _poll_aggregate,
     _poll_next,
+    averaging.enter_late_rounds,
     ending.poll_closing,
     _poll_leaving,
 )

@@ -35,13 +35,26 @@ def trigger(state: RunState, now: Seconds) -> None:
 
 
 def end_round(state: RunState, event: RoundEnded, now: Seconds) -> None:
-    """Enter the end of a round."""
+    """Enter the end of a round; while the last save is written it is put aside."""
+    save, closing = state.saves.current, state.closing
+    if closing is not None and save is not None and save.target is None:
+        if save.purpose is SavePurpose.FINAL:
+            closing.late_rounds.append(event)
+            return
     if event.outcome is RoundOutcome.FAILED and event.cycle == state.cycle.cycle:
         _round_failed(state, event, now)
         return
     if not state.cycle.end_round(event):
         state.note(
             "round_out_of_place", cycle=event.cycle, round=event.round, pending=state.cycle.cycle
+        )
+        return
+    if event.cycle == 0 and _broadcast_is_broken(event):
+        ending.give_up(
+            state,
+            "initial_broadcast_failed",
+            f"the {event.round} of rank 0 did not reach the others as a whole: its host broke off, "
+            "or its values are not finite",
         )
         return
     if event.round is Round.CONTROL and event.outcome is not RoundOutcome.COMMITTED:
@@ -53,6 +66,25 @@ def end_round(state: RunState, event: RoundEnded, now: Seconds) -> None:
             _commit(state, event)
         _settle(state, event.cycle, event.ranks_accepted if committed else (), now)
         _count_declared(state, state.cycle.tallies, realized=committed)
+
+
+def enter_late_rounds(state: RunState, now: Seconds) -> bool:
+    """Enter what was put aside, since the last save was not written after all."""
+    closing = state.closing
+    if closing is None or closing.begun or not closing.late_rounds:
+        return False
+    rounds, closing.late_rounds = closing.late_rounds, []
+    for event in rounds:
+        end_round(state, event, now)
+    return True
+
+
+def _broadcast_is_broken(event: RoundEnded) -> bool:
+    """Whether the initial broadcast cannot be whole: there is nothing older to fall back on."""
+    if event.round is Round.CONTROL:
+        return event.outcome is not RoundOutcome.COMMITTED
+    committed = event.outcome is RoundOutcome.COMMITTED
+    return not committed or dead_ranks.FIRST_RANK not in event.ranks_accepted
 
 
 def _round_failed(state: RunState, event: RoundEnded, now: Seconds) -> None:
@@ -156,11 +188,6 @@ def poll_finish(state: RunState, now: Seconds) -> bool:
     cycle.finish(now)
     for record in state.cohort:
         record.ledger.finish()
-    if state.committed_version is None:
-        ending.give_up(
-            state, "initial_broadcast_failed", "the initial parameters of rank 0 are not finite"
-        )
-        return True
     initial = state.stage is RunStage.INITIAL
     if initial:
         state.stage = RunStage.TRAINING

@@ -57,10 +57,10 @@ class RankRecord:
     trained_samples: int = 0
     dropped_samples: int = 0
     declared_in_a_row: int = 0
-    cpu_s: float | None = None
-    """CPU time of its process at `stats_at`."""
-    stats_at: Seconds | None = None
-    burns_cpu: bool = False
+    cpu_s: Seconds | None = None
+    """CPU time of its process, as last reported."""
+    burned_at: Seconds | None = None
+    """When that time was last seen to grow; None once the process is stopped."""
     resources: ResourceSample | None = None
 
     @property

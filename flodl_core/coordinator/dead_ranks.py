@@ -34,12 +34,15 @@ def bury(state: RunState, record: RankRecord, cause: str, now: Seconds) -> None:
     if record.gone or state.stage is RunStage.ENDED:
         state.note("gone_already", rank=record.rank, cause=cause)
         return
+    if state.stage is RunStage.LEAVING:
+        state.cohort.set_life(record, RankLife.EXITED)
+        record.cause, record.phase = cause, RankPhase.DONE
+        return
     never_heard = record.life is RankLife.EXPECTED
     state.first_cause = state.first_cause or f"{record.where}: {cause}"
-    if state.stage is not RunStage.LEAVING:
-        state.alert(
-            Severity.CRITICAL, "rank_lost", f"{record.where} was lost: {cause}", rank=record.rank
-        )
+    state.alert(
+        Severity.CRITICAL, "rank_lost", f"{record.where} was lost: {cause}", rank=record.rank
+    )
     _take_out(state, record, RankLife.DEAD, cause)
     note_host(state, record.host, now)
     if never_heard:
@@ -61,8 +64,10 @@ def let_go(state: RunState, record: RankRecord, now: Seconds) -> None:
 
 def _take_out(state: RunState, record: RankRecord, life: RankLife, cause: str) -> None:
     record.cause = cause
-    record.phase = RankPhase.LOST if life is RankLife.DEAD else RankPhase.DONE
-    record.weight = None
+    is_dead = life is RankLife.DEAD
+    record.phase = RankPhase.LOST if is_dead else RankPhase.DONE
+    if is_dead:
+        record.weight = None
     state.cohort.set_life(record, life)
     state.out.append(DeclareRankDead(record.rank, cause))
 

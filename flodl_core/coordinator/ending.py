@@ -88,7 +88,8 @@ def close_done(state: RunState, now: Seconds) -> None:
 
 def close_failed(state: RunState, reason: SaveReason, detail: str, now: Seconds) -> None:
     """Save the last commit with what is known and leave: the run cannot go on."""
-    cause = f"; first cause: {state.first_cause}" if state.first_cause else ""
+    by_loss = reason in (SaveReason.ALL_RANKS_LOST, SaveReason.MAX_FAILURE_EXCEEDED)
+    cause = f"; first cause: {state.first_cause}" if by_loss else ""
     state.alert(Severity.CRITICAL, reason.value, detail)
     begin_closing(
         state,
@@ -208,13 +209,13 @@ def save_finished(state: RunState, event: SaveFinished, now: Seconds) -> None:
 def _root_moved_on(state: RunState, version: int, now: Seconds) -> bool:
     """Whether the last save is started again: a cycle was under way and has committed since."""
     closing = state.closing
-    newest = state.committed_version or 0
     if closing is None or closing.retries >= _MOST_RETRIES:
         return False
-    if newest == version and not state.cycle.pending:
+    moved = bool(closing.late_rounds) or (state.committed_version or 0) > version
+    if not moved and not state.cycle.pending:
         return False
     closing.retries += 1
-    closing.retried_at = now if newest == version else None
+    closing.retried_at = None if moved else now
     closing.begun = False
     closing.ask = False
     return True

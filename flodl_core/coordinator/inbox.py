@@ -22,6 +22,9 @@ from flodl_core.messages import metrics, rendezvous, timing
 from flodl_core.messages.control import Shutdown
 from flodl_core.units import Seconds
 
+_NOT_RUNNING = ("T", "t", "Z", "X")
+"""Letters of a process that is stopped, traced or gone."""
+
 Handler = Callable[[RunState, RankRecord, Any, Seconds], None]
 
 
@@ -61,10 +64,11 @@ def take_host_stats(state: RunState, event: HostStatsReported, now: Seconds) -> 
     if record is None or record.gone:
         state.note("stats_out_of_place", rank=stats.rank)
         return
-    stopped = stats.state in ("T", "t", "Z", "X")
-    record.burns_cpu = not stopped and record.cpu_s is not None and stats.cpu_s > record.cpu_s
+    if stats.state in _NOT_RUNNING:
+        record.burned_at = None
+    elif record.cpu_s is not None and stats.cpu_s > record.cpu_s:
+        record.burned_at = now
     record.cpu_s = stats.cpu_s
-    record.stats_at = now
 
 
 def _hello(

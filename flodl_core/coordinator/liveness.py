@@ -19,7 +19,7 @@ from flodl_core.ids import Rank, RankPhase
 from flodl_core.messages.job import RunSpec
 from flodl_core.units import Seconds
 
-STATS_FRESH_S: Seconds = 3.0
+STATS_FRESH_S: Seconds = 5.0
 """Word from the operating system is each second; older than this it proves nothing."""
 
 MEAN_BATCHES_OF_PROGRESS = 20
@@ -44,10 +44,14 @@ def progress_limit(record: RankRecord, spec: RunSpec, settings: CoordinatorSetti
 
 
 def is_burning(record: RankRecord, now: Seconds) -> bool:
-    """Whether fresh word says that the process runs, burns CPU and is in no reduce."""
-    if record.stats_at is None or record.phase in _IN_REDUCE:
+    """Whether fresh word says that the process runs, burns CPU and is in no reduce.
+
+    The word outlives the burning by `STATS_FRESH_S`, so that a rank which has just
+    come back has the time to say so.
+    """
+    if record.burned_at is None or record.phase in _IN_REDUCE:
         return False
-    return record.burns_cpu and not Ceiling(record.stats_at, STATS_FRESH_S).passed(now)
+    return not Ceiling(record.burned_at, STATS_FRESH_S).passed(now)
 
 
 def is_silent(record: RankRecord, spec: RunSpec, now: Seconds) -> bool:
@@ -69,9 +73,9 @@ def silence_due(
         return None
     if not is_burning(record, now):
         return ceiling.due()
-    assert record.stats_at is not None
+    assert record.burned_at is not None
     limit = max(spec.heartbeat_timeout_s, progress_limit(record, spec, settings))
-    stale = Ceiling(record.stats_at, STATS_FRESH_S).due()
+    stale = Ceiling(record.burned_at, STATS_FRESH_S).due()
     return max(ceiling.due(), min(stale, Ceiling(ceiling.since_s, limit).due()))
 
 

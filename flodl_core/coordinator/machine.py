@@ -11,6 +11,7 @@ Who drives it: the launcher, one event at a time; the simulator the same way.
 
 from flodl_core.coordinator import averaging, dead_ranks, ending, inbox
 from flodl_core.coordinator.advance import settle
+from flodl_core.coordinator.attendance import Attendance
 from flodl_core.coordinator.cohort import Cohort
 from flodl_core.coordinator.cycle import CycleMachine
 from flodl_core.coordinator.effects import Effect
@@ -64,6 +65,7 @@ class Coordinator:
         spec = envelope.spec
         if spec.mode is not Mode.CPU_SYNC:
             raise LocalProtocolError(f"mode {spec.mode} has no schedule; expected cpu_sync")
+        self._attendance = Attendance(spec.heartbeat_interval_s)
         cohort = Cohort(envelope)
         local = [host.ranks for host in envelope.hosts if host.host == local_host]
         self._state = RunState(
@@ -89,7 +91,8 @@ class Coordinator:
 
     def deadline(self) -> Seconds | None:
         """When the next Tick is due; None before the first event and after the end."""
-        return deadline(self._state)
+        due = deadline(self._state)
+        return self._attendance.given(due) if due is not None else None
 
     def handle(self, event: Event, now: Seconds) -> list[Effect]:
         """Take one event and return what shall be done, in order.
@@ -99,14 +102,17 @@ class Coordinator:
             now: monotonic seconds, never less than before.
         """
         state = self._state
+        absence = self._attendance.arrive(now)
+        now = self._attendance.attended(now)
         if state.stage is RunStage.ENDED:
             return [Note(code="run_has_ended", fields={"event": type(event).__name__})]
         if state.started_at is None:
             state.started_at = now
             state.next_beacon = now
             state.rendezvous.open(now)
+        if absence:
+            state.note("own_absence", gap_s=absence)
         self._take(event, now)
-        state.last_driven = now
         settle(state, now)
         effects, state.out = state.out, []
         return effects
@@ -141,7 +147,7 @@ class Coordinator:
 
     def view(self, now: Seconds) -> CoordinatorView:
         """Freeze everything that a reader may know at `now`."""
-        return compose_view(self._state, now)
+        return compose_view(self._state, self._attendance.attended(now))
 
     def check(self) -> None:
         """Assert what must hold after every event.

@@ -29,7 +29,7 @@ class CoordinatorSettings:
     """A rank that holds work may take this long for its first batch (compilation)."""
     leave_timeout_s: Seconds = 25.0
     """From Shutdown to the end of the run, whoever is still there."""
-    host_drain_s: Seconds = 15.0
+    host_drain_s: Seconds = 60.0
     """A pending cycle may wait this long for a worker host whose ranks are all gone."""
     wait_shown_after_s: Seconds = 5.0
     """Waits longer than this are shown."""

@@ -22,7 +22,7 @@ from flodl_core.coordinator.cohort import Cohort
 from flodl_core.coordinator.cycle import CycleMachine
 from flodl_core.coordinator.effects import Announce, Effect, RaiseAlert, Send, Severity
 from flodl_core.coordinator.epochs import EpochBook
-from flodl_core.coordinator.events import StopRequested
+from flodl_core.coordinator.events import RoundEnded, StopRequested
 from flodl_core.coordinator.gate import GateVerdict
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.saves import SaveDesk
@@ -68,6 +68,8 @@ class Closing:
         plain: whether ranks get Shutdown, as after a run that is done.
         begun: whether the last save has been started.
         retries: how often it was started again because the root had moved on.
+        late_rounds: rounds that ended while the last save was being written; they count
+            only if that save has to be started again.
         retried_at: since when the news of that commit is awaited; None if it is here.
     """
 
@@ -81,6 +83,7 @@ class Closing:
     begun: bool = False
     retries: int = 0
     retried_at: Seconds | None = None
+    late_rounds: list[RoundEnded] = field(default_factory=list)
     save_error: str | None = None
 
 
@@ -165,7 +168,6 @@ class RunState:
     next_beacon: Seconds | None = None
     next_check: Seconds | None = None
     """The earliest per-rank ceiling, as of the last tick."""
-    last_driven: Seconds | None = None
 
     @property
     def spec(self) -> RunSpec:

@@ -20,12 +20,11 @@ from flodl_core.ids import Rank, RankPhase, SaveReason
 from flodl_core.messages.control import CoordHeartbeat
 from flodl_core.units import Seconds
 
-_MISSED_BEACONS = 5
+_LATE_BEACONS = 5
 
 
 def tick(state: RunState, now: Seconds) -> None:
     """Do what is due at `now`."""
-    _forgive_own_absence(state, now)
     _beacon(state, now)
     if not state.ending and state.stage is not RunStage.RENDEZVOUS:
         _bury_the_silent(state, now)
@@ -34,19 +33,6 @@ def tick(state: RunState, now: Seconds) -> None:
         _bury_the_silent(state, now)
     _review_ceilings(state, now)
     state.next_check = _next_rank_check(state, now)
-
-
-def _forgive_own_absence(state: RunState, now: Seconds) -> None:
-    """Ranks could not be heard while this process was stopped; that is not their silence."""
-    before = state.last_driven
-    if before is None:
-        return
-    gap = now - before
-    if gap > _MISSED_BEACONS * state.spec.heartbeat_interval_s:
-        for record in state.cohort.alive:
-            if record.heard_at is not None:
-                record.heard_at = min(now, record.heard_at + gap)
-        state.note("own_absence", gap_s=gap)
 
 
 def _beacon(state: RunState, now: Seconds) -> None:
@@ -66,7 +52,7 @@ def _bury_the_silent(state: RunState, now: Seconds) -> None:
     _drop_hanging_hosts(state, now)
     for record in state.cohort.alive:
         if record.heard_at is not None and is_burning(record, now):
-            late = now > record.heard_at + _MISSED_BEACONS * state.spec.heartbeat_interval_s
+            late = now > record.heard_at + _LATE_BEACONS * state.spec.heartbeat_interval_s
             if late:
                 record.phase = RankPhase.BUSY
 

@@ -162,7 +162,8 @@ def _training(state: RunState, now: Seconds) -> TrainingView:
 
 
 def _loss(state: RunState) -> float | None:
-    known = [record.loss for record in state.cohort.alive if record.loss is not None]
+    counted = [record for record in state.cohort if record.life is not RankLife.DEAD]
+    known = [record.loss for record in counted if record.loss is not None]
     return sum(known) / len(known) if known else None
 
 

@@ -1,0 +1,47 @@
+"""`python -m flodl_core.simulation --seeds A:B`: simulate seeds A … B - 1, stop at none.
+
+What it is: the command line of the simulator; one line a failing seed, a table of
+outcomes at the end, exit code 1 if any seed failed.
+What it is not: a test; `tests/simulation` runs a fixed range.
+Who drives it: people who look for the seed that breaks a rule.
+"""
+
+import argparse
+import sys
+from collections import Counter
+
+from flodl_core.simulation.oracles import SimulationFailure
+from flodl_core.simulation.world import simulate
+
+
+def _parse_seeds(text: str) -> range:
+    first, _, last = text.partition(":")
+    return range(int(first), int(last) if last else int(first) + 1)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Simulate the seeds that the arguments name; 1 if a rule was broken, else 0."""
+    parser = argparse.ArgumentParser(prog="python -m flodl_core.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=_parse_seeds, default=range(300), metavar="A:B")
+    parser.add_argument("--verbose", action="store_true", help="one line a seed")
+    given = parser.parse_args(argv)
+    ends: Counter[str] = Counter()
+    failed = 0
+    for seed in given.seeds:
+        try:
+            outcome = simulate(seed)
+        except SimulationFailure as failure:
+            failed += 1
+            print(failure, flush=True)  # noqa: T201
+            continue
+        ends[f"exit {outcome.exit_code} {outcome.reason}"] += 1
+        if given.verbose:
+            print(outcome, flush=True)  # noqa: T201
+    for end, count in sorted(ends.items()):
+        print(f"{count:6d}  {end}")  # noqa: T201
+    print(f"{len(given.seeds)} seeds, {failed} failed")  # noqa: T201
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,474 @@
+"""A whole run in one process: real machines, simulated everything else.
+
+What it is: hosts, ranks, root and launcher tied together by lanes, the faults of the
+scenario carried out, and the run driven until it ends. `simulate` is a function of
+its seed: the same seed, the same run.
+What it is not: a model of speed; delays are drawn to find orders, not to predict.
+Who drives it: tests, and `python -m flodl_core.simulation`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flodl_core.coordinator.events import (
+    CheckpointRequested,
+    HostStatsReported,
+    RankLost,
+    RankMessage,
+    StopRequested,
+)
+from flodl_core.coordinator.machine import Coordinator
+from flodl_core.coordinator.settings import CoordinatorSettings
+from flodl_core.ids import Cycle, HostName, Rank, SyncOutcome
+from flodl_core.membership.events import DeclareHostLost, MemberLeft
+from flodl_core.messages.data import RoundEnd
+from flodl_core.messages.job import Envelope
+from flodl_core.messages.join import HostStats
+from flodl_core.simulation.formation import form_world
+from flodl_core.simulation.lanes import Lane, through_codec
+from flodl_core.simulation.oracles import Oracles, SimulationFailure
+from flodl_core.simulation.scenario import Action, Fault, Scenario, Site, draw_scenario
+from flodl_core.simulation.sim_host import Bucket, HostCalls, SimHost
+from flodl_core.simulation.sim_launcher import LauncherCalls, SimLauncher
+from flodl_core.simulation.sim_rank import BUSY_FACTOR, RankCalls, SimRank
+from flodl_core.simulation.sim_root import HostSide, SimRoot
+from flodl_core.simulation.tiny_model import F32, Slot
+from flodl_core.simulation.virtual_loop import VirtualLoop
+from flodl_core.units import Seconds
+
+MOST_STEPS = 400_000
+LONGEST_RUN_S: Seconds = 3000.0
+_HARMLESS_HERE = (Action.POISON, Action.BUSY, Action.CUT_LINK, Action.PARTITION)
+"""Faults after which the process that they strike goes on for a while."""
+
+NOTICE_S: Seconds = 1.0
+"""Usual time from the end of a process to the news of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a simulated run ended."""
+
+    seed: int
+    exit_code: int
+    reason: str
+    detail: str
+    ended_at_s: Seconds
+    events: int
+    """Events that the coordinator handled."""
+    syncs: int
+    trained: int
+    dropped: int
+    saves: int
+    lost: int
+
+
+def simulate(seed: int) -> Outcome:
+    """Run the scenario of a seed to its end.
+
+    Raises:
+        SimulationFailure: a rule did not hold; the text begins with the seed.
+    """
+    return run_scenario(draw_scenario(seed))
+
+
+def run_scenario(scenario: Scenario) -> Outcome:
+    """Run a scenario to its end.
+
+    Raises:
+        SimulationFailure: a rule did not hold, or a machine raised.
+    """
+    try:
+        return World(scenario).run()
+    except Exception as error:
+        text = f"seed {scenario.seed}: {type(error).__name__}: {error}"
+        raise SimulationFailure(text) from error
+
+
+@dataclass(slots=True)
+class _Wires:
+    """The lanes of one rank, and of its host where it has none of its own."""
+
+    control_up: Lane[object]
+    control_down: Lane[object]
+    marks: Lane[tuple[Cycle, Slot]]
+    round_ends: Lane[RoundEnd]
+
+
+@dataclass(slots=True)
+class _HostWires:
+    """The lanes between one host and the root."""
+
+    buckets_up: Lane[Bucket]
+    buckets_down: Lane[Bucket]
+    messages_down: Lane[object]
+
+    def all(self) -> tuple[Lane[Bucket], Lane[Bucket], Lane[object]]:
+        """Every lane of the link."""
+        return self.buckets_up, self.buckets_down, self.messages_down
+
+
+class World:
+    """Everything of one run.
+
+    Raises:
+        SimulationFailure: the join window closed without a world although every
+            host dialled in.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.loop = VirtualLoop()
+        self.rng = scenario.rng("world")
+        self.oracles = Oracles(scenario, now=lambda: self.loop.now)
+        self._formed = form_world(scenario, self.loop)
+        self.envelope: Envelope = self._formed.envelope
+        self.local = self.envelope.hosts[0].host if scenario.local else None
+        self._lanes = 0
+        self._faults = list(scenario.faults)
+        self._visits: dict[tuple[Rank, Site], int] = {}
+        self._cut: set[HostName] = set()
+        self._partitioned: set[HostName] = set()
+        self.ranks: dict[Rank, SimRank] = {}
+        self.hosts: dict[HostName, SimHost] = {}
+        self._wires: dict[Rank, _Wires] = {}
+        self._host_wires: dict[HostName, _HostWires] = {}
+        self._host_of: dict[Rank, HostName] = {}
+        self._open_lanes = {entry.host: len(entry.ranks) + 1 for entry in self.envelope.hosts}
+        sides = [self._build_host(entry.host, entry.ranks) for entry in self.envelope.hosts]
+        coordinator = Coordinator(
+            self.envelope, _settings(scenario), has_eval=scenario.has_eval, local_host=self.local
+        )
+        self.root = SimRoot(
+            scenario, sides, report=lambda ended: self.launcher.post(ended), watcher=self.oracles
+        )
+        self.launcher = SimLauncher(
+            scenario,
+            self.loop,
+            coordinator,
+            root=self.root,
+            oracles=self.oracles,
+            calls=LauncherCalls(
+                send=self._send,
+                end_rank=self._end_rank,
+                close_host=self._close,
+                finished=self._stop,
+            ),
+        )
+        self.coordinator = coordinator
+
+    # building
+
+    def _lane_rng(self) -> int:
+        self._lanes += 1
+        return self._lanes
+
+    def _build_host(self, name: HostName, ranks: tuple[Rank, ...]) -> HostSide:
+        is_local = name == self.local
+        delays = self.scenario.local_delays if is_local else self.scenario.link_delays
+
+        def lane(deliver, on_end=lambda: None):  # type: ignore[no-untyped-def]
+            rng = self.scenario.rng("lane", self._lane_rng())
+            return Lane(self.loop, rng, delays=delays, deliver=deliver, on_end=on_end)
+
+        wires = _HostWires(
+            buckets_up=lane(
+                lambda bucket: self.root.take_bucket(side, bucket), lambda: self._lane_ended(name)
+            ),
+            buckets_down=lane(lambda bucket: host.take_bucket(bucket)),
+            messages_down=lane(
+                lambda message: host.take_message(message), lambda: host.upstream_closed()
+            ),
+        )
+        side = HostSide(
+            host=name,
+            ranks=ranks,
+            send_bucket=wires.buckets_down.send,
+            send=lambda message: wires.messages_down.send(self._coded(message)),
+            alive=set(ranks),
+        )
+        host = SimHost(
+            self.scenario,
+            self.loop,
+            name,
+            ranks,
+            HostCalls(
+                send_up=wires.buckets_up.send,
+                fan_out=lambda rank, end: self._wires[rank].round_ends.send(end),
+                relay_ended=lambda: self._relay_ended(name),
+                drop_rank=lambda rank, why: self.ranks[rank].end(why),
+                strike=self._strike,
+            ),
+        )
+        self.hosts[name] = host
+        self._host_wires[name] = wires
+        for rank in ranks:
+            self._host_of[rank] = name
+            self._build_rank(rank, host, is_local=is_local)
+        return side
+
+    def _build_rank(self, rank: Rank, host: SimHost, *, is_local: bool) -> None:
+        scenario = self.scenario
+        far = scenario.local_delays if is_local else scenario.link_delays
+
+        def lane(delays, deliver, on_end=lambda: None):  # type: ignore[no-untyped-def]
+            rng = scenario.rng("lane", self._lane_rng())
+            return Lane(self.loop, rng, delays=delays, deliver=deliver, on_end=on_end)
+
+        near = scenario.local_delays
+        self._wires[rank] = _Wires(
+            control_up=lane(
+                far,
+                lambda said: self.launcher.post(RankMessage(rank, said)),
+                lambda: self._lane_ended(host.host),
+            ),
+            control_down=lane(far, lambda message: self.ranks[rank].take_message(message)),
+            marks=lane(
+                near,
+                lambda mark: host.rank_ready(rank, mark[0], mark[1]),
+                lambda: host.rank_gone(rank),
+            ),
+            round_ends=lane(near, lambda end: self.ranks[rank].take_round_end(end)),
+        )
+        self.ranks[rank] = SimRank(
+            scenario,
+            self.loop,
+            rank=rank,
+            host=host.host,
+            geometry=self.envelope.geometry,
+            calls=RankCalls(
+                say=lambda said: self._wires[rank].control_up.send(self._coded(said)),
+                mark=lambda cycle, slot: self._wires[rank].marks.send((cycle, slot)),
+                staging=lambda: (host.params, host.buffers),
+                exited=lambda cause: self._exited(rank, cause),
+                strike=lambda site: self._strike(rank, site),
+                snapshot_taken=self.oracles.snapshot_taken,
+                acknowledged=lambda cycle, outcome: self._acknowledged(rank, cycle, outcome),
+                checkpoint_read=lambda version: self._checkpoint_read(rank, version),
+            ),
+        )
+
+    def _coded(self, message: object) -> object:
+        return through_codec(message) if self.scenario.wire else message
+
+    # running
+
+    def run(self) -> Outcome:
+        """Drive the run until it is over."""
+        start = self.loop.now
+        self.launcher.start()
+        for rank in self.ranks.values():
+            rank.start(self.envelope.dataset_sig)
+        for fault in self._faults:
+            if fault.site is None:
+                self.loop.at(start + fault.at_s, lambda fault=fault: self._apply(fault))
+        for order in self.scenario.orders:
+            self.loop.at(start + order.at_s, lambda order=order: self._obey(order))
+        if any(fault.action is Action.BUSY for fault in self._faults):
+            self.loop.after(1.0, self._report_stats)
+        while self.oracles.finished is None:
+            self.oracles.require(self.loop.step(), "always ends", "nothing is left to happen")
+            ended = self.loop.now - start > LONGEST_RUN_S or self.loop.done > MOST_STEPS
+            self.oracles.require(not ended, "always ends", self._stuck_text())
+        return self._outcome(start)
+
+    def _stuck_text(self) -> str:
+        if self.loop.done > MOST_STEPS or self.loop.now > LONGEST_RUN_S:
+            view = self.coordinator.view(self.loop.now)
+            return f"{self.loop.done} steps; stage {view.stage}, {view.reason}; waits {view.waits}"
+        return ""
+
+    def _outcome(self, start: Seconds) -> Outcome:
+        finished = self.oracles.finished
+        assert finished is not None
+        view = self.coordinator.view(self.loop.now)
+        return Outcome(
+            seed=self.scenario.seed,
+            exit_code=finished.exit_code,
+            reason=finished.reason,
+            detail=finished.detail,
+            ended_at_s=self.loop.now - start,
+            events=self.launcher.handled,
+            syncs=view.training.syncs,
+            trained=self.oracles.trained,
+            dropped=self.oracles.dropped,
+            saves=self.oracles.saves,
+            lost=sum(rank.state == "lost" for rank in view.ranks),
+        )
+
+    def _obey(self, order) -> None:  # type: ignore[no-untyped-def]
+        if order.kind is None:
+            self.launcher.post(CheckpointRequested("operator"))
+        else:
+            self.launcher.post(StopRequested(order.kind, order.exit_code, "operator"))
+
+    def _report_stats(self) -> None:
+        for rank in self.ranks.values():
+            if rank.running and rank.host not in self._partitioned:
+                computing = not rank.frozen and self.loop.now < rank.busy_until
+                rank.cpu_s += 0.9 if computing else 0.0
+                state = "T" if rank.frozen else "R"
+                stats = HostStats(rank=rank.rank, cpu_s=rank.cpu_s, state=state, rss=1)
+                self.launcher.post(HostStatsReported(stats))
+        self.loop.after(1.0, self._report_stats)
+
+    # what befalls
+
+    def _strike(self, rank: Rank, site: Site) -> bool:
+        """Count the visit; carry out a fault that waits here. Whether one struck."""
+        visits = self._visits[rank, site] = self._visits.get((rank, site), 0) + 1
+        struck = False
+        for fault in self._faults:
+            if fault.site is site and fault.nth == visits and self._is_at(fault, rank, site):
+                self._apply(fault)
+                struck = fault.action not in _HARMLESS_HERE
+        return struck
+
+    def _is_at(self, fault: Fault, rank: Rank, site: Site) -> bool:
+        if site is Site.SHIP_BUCKET:
+            return self._host_of[Rank(fault.rank)] == self._host_of[rank]
+        return fault.rank == rank
+
+    def _apply(self, fault: Fault) -> None:
+        rank = self.ranks[Rank(fault.rank)]
+        host = rank.host
+        if fault.action in (Action.KILL_HOST, Action.CUT_LINK, Action.PARTITION):
+            self.oracles.struck.update(self.hosts[host].ranks)
+            self._strike_host(fault.action, host)
+            return
+        if not rank.running:
+            return
+        self.oracles.applied.add(fault.action)
+        if fault.action is Action.BUSY:
+            longest = 0.8 * self.scenario.progress_timeout_s
+            silence = min(self.scenario.heartbeat_timeout_s * BUSY_FACTOR, longest)
+            rank.busy_until = self.loop.now + silence
+            return
+        self.oracles.struck.add(rank.rank)
+        match fault.action:
+            case Action.CRASH:
+                rank.end("signal 9")
+            case Action.FREEZE:
+                rank.frozen = True
+            case Action.STICK:
+                rank.stuck = True
+            case Action.RAISE:
+                rank.raise_error()
+            case _:
+                rank.poisoned = fault.snapshots or -1
+
+    def _strike_host(self, action: Action, name: HostName) -> None:
+        host = self.hosts[name]
+        if name == self.local or name in self._cut or name in self._partitioned:
+            return
+        if action is Action.PARTITION:
+            self._partitioned.add(name)
+            for rank in host.ranks:
+                self._wires[rank].control_up.silence()
+                self._wires[rank].control_down.silence()
+            for lane in self._host_wires[name].all():
+                lane.silence()
+            return
+        if action is Action.KILL_HOST:
+            host.stop()
+            for rank in host.ranks:
+                self.ranks[rank].running = False
+        self._cut_link(name)
+
+    def _cut_link(self, name: HostName) -> None:
+        """The connection of a host broke: both ends learn of it."""
+        if name in self._cut:
+            return
+        self._cut.add(name)
+        for lane in self._host_wires[name].all():
+            lane.cut()
+        for rank in self.hosts[name].ranks:
+            self._wires[rank].control_up.cut()
+            self._wires[rank].control_down.cut()
+
+    def _relay_ended(self, name: HostName) -> None:
+        """A relay ends: its link closes, and its ranks see their channels end."""
+        if name == self.local:
+            return
+        for lane in self._host_wires[name].all():
+            lane.close()
+        for rank in self.hosts[name].ranks:
+            if self.ranks[rank].running:
+                self.oracles.struck.add(rank)
+                self.loop.after(0.1, lambda rank=rank: self.ranks[rank].end("its relay is gone"))
+
+    def _lane_ended(self, name: HostName) -> None:
+        """A lane of a host's link ended; the link has ended when they all have."""
+        self._open_lanes[name] -= 1
+        if self._open_lanes[name] == 0:
+            self._link_ended(name)
+
+    def _link_ended(self, name: HostName) -> None:
+        """The launcher saw the link of a host end."""
+        if name == self.local:
+            return
+        self.root.drop_host(name)
+        ledger = self._formed.ledger
+        assert ledger is not None
+        left = MemberLeft(connection=self._formed.connections[name])
+        for effect in ledger.handle(left, self.loop.now):
+            if isinstance(effect, DeclareHostLost):
+                for rank in effect.ranks:
+                    self.launcher.post(RankLost(rank, f"the link of {name} ended"))
+
+    def _exited(self, rank: Rank, cause: str) -> None:
+        """A rank's process ended: its channels say so, and so does its parent."""
+        if cause == "the controller is gone":
+            partitioned = self._host_of[rank] in self._partitioned
+            away = bool(self.scenario.absences)
+            cut = self._host_of[rank] in self._cut
+            self.oracles.require(partitioned or away or cut, "innocence", f"rank {rank}: {cause}")
+        if cause:
+            self.oracles.struck.add(rank)
+        wires = self._wires[rank]
+        wires.marks.close()
+        wires.control_up.close()
+        wires.control_down.close()
+        if self._host_of[rank] not in self._partitioned | self._cut:
+            delay = self.rng.uniform(0.0, NOTICE_S)
+            text = cause or "exit code 0"
+            self.loop.after(delay, lambda: self.launcher.post(RankLost(rank, text)))
+
+    def _acknowledged(self, rank: Rank, cycle: Cycle, outcome: SyncOutcome) -> None:
+        model = self.ranks[rank].model
+        values: F32 = np.concatenate((model.params, model.buffers))
+        self.oracles.acknowledged(rank, cycle, outcome, values=values)
+
+    def _checkpoint_read(self, rank: Rank, version: int) -> None:
+        drawn = len(self.ranks[rank].drawn_since_snapshot)
+        self.oracles.checkpoint_read(version, drawn, self.ranks[rank].model.counter)
+
+    # what the launcher does
+
+    def _send(self, rank: Rank, message: object) -> None:
+        self._wires[rank].control_down.send(self._coded(message))
+
+    def _end_rank(self, rank: Rank) -> None:
+        """The host is told to end a rank; it does, if it can hear."""
+        if self._host_of[rank] in self._partitioned | self._cut:
+            return
+        delay = self.rng.uniform(0.0, 0.5)
+        self.loop.after(delay, lambda: self.ranks[rank].end("ended by its host"))
+
+    def _close(self, name: HostName) -> None:
+        """The launcher closes the links of a host."""
+        self._cut_link(name)
+
+    def _stop(self) -> None:
+        """The run is over; nothing more is driven."""
+
+
+def _settings(scenario: Scenario) -> CoordinatorSettings:
+    return CoordinatorSettings(
+        stop_grace_s=scenario.stop_grace_s,
+        checkpoint_every_s=scenario.checkpoint_every_s,
+        first_batch_timeout_s=scenario.first_batch_timeout_s,
+        leave_timeout_s=scenario.leave_timeout_s,
+        host_drain_s=scenario.host_drain_s,
+    )
