@@ -4,9 +4,11 @@ Rank-side events are past tense, actions are what to do next. Not messages: none
 these crosses a process. The training worker and the simulator use them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import Cycle, SaveReason, SyncOutcome
 
 
@@ -144,6 +146,26 @@ class Leave:
     """
 
     save_reason: SaveReason | None
+
+
+def cut_batches(
+    left: Iterable[Range], count: int, *, epoch: int, batch_size: int
+) -> tuple[TrainBatch, ...]:
+    """Return the first batches of what is left of a plan.
+
+    Args:
+        left: in the order in which it is drawn; a batch never spans two of them.
+        count: of batches, at most.
+        epoch: event number of the plan.
+        batch_size: samples of a batch; the last one of a range may be smaller.
+    """
+    found: list[TrainBatch] = []
+    for part in left:
+        for offset in range(part.offset, part.end, batch_size):
+            if len(found) >= count:
+                return tuple(found)
+            found.append(TrainBatch(epoch, offset, min(batch_size, part.end - offset)))
+    return tuple(found)
 
 
 PacerEvent = BatchFinished | CycleAdopted | EvalFinished | CheckpointWritten

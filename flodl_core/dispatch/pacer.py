@@ -41,6 +41,7 @@ from flodl_core.dispatch.actions import (
     TakeSnapshot,
     TrainBatch,
     WriteCheckpoint,
+    cut_batches,
 )
 from flodl_core.dispatch.ranges import Range, total_size
 from flodl_core.errors import LocalProtocolError
@@ -69,8 +70,6 @@ __all__ = [
 ]
 
 _INITIAL_BROADCAST = Cycle(0)
-
-Handler = Callable[..., list[Note]]
 
 
 @dataclass(slots=True)
@@ -155,6 +154,10 @@ class RankPacer:
         if own < 1 or cohort < 1:
             return self._step_base + self._applied_batches
         return self._step_base + self._applied_batches * cohort // own
+
+    def upcoming(self, count: int) -> tuple[TrainBatch, ...]:
+        """Return the plan's next batches, at most `count`; none is drawn, and none promised."""
+        return cut_batches(self._left, count, epoch=self.epoch or 0, batch_size=self.batch_size)
 
     def handle(self, event: object) -> list[Note]:
         """Take one control message or one rank-side event.
@@ -375,7 +378,7 @@ class RankPacer:
         )
 
 
-_HANDLERS: dict[type, Handler] = {
+_HANDLERS: dict[type, Callable[..., list[Note]]] = {
     control.RequestParams: RankPacer._request_params,
     control.Cut: RankPacer._cut,
     control.Update: RankPacer._update,

@@ -509,3 +509,29 @@ def test_an_event_with_other_numbers_is_our_bug():
 def test_a_batch_size_below_one_is_refused():
     with pytest.raises(LocalProtocolError, match="batch size 0"):
         RankPacer(0, 0)
+
+
+def test_the_batches_ahead_are_those_that_will_be_drawn_and_asking_draws_none():
+    script = started(size=6, window=0)
+    script.tell(ExtendPartition(epoch=0, offset=6, size=5))
+    ahead = script.pacer.upcoming(9)
+    assert script.pacer.upcoming(9) == ahead
+    assert script.pacer.upcoming(2) == ahead[:2] == (TrainBatch(0, 0, 4), TrainBatch(0, 4, 2))
+    assert tuple(script.train() for _ in range(4)) == ahead
+    assert script.pacer.upcoming(9) == ()
+
+
+def test_a_cut_leaves_no_batches_ahead_and_the_next_plan_brings_new_ones():
+    script = started(size=16, window=4)
+    script.train()
+    assert script.pacer.upcoming(1) == (TrainBatch(0, 4, 4),)
+    script.tell(Cut(cycle=1))
+    assert script.pacer.upcoming(1) == ()
+    script.next()
+    script.tell(CycleAdopted(1, COMMITTED))
+    script.tell(Update(version=1, cycle=1, next_plan=plan(40, 4)))
+    assert script.pacer.upcoming(4) == (TrainBatch(0, 40, 4),)
+
+
+def test_before_any_plan_nothing_is_ahead():
+    assert Script().pacer.upcoming(3) == ()
