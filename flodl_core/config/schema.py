@@ -24,6 +24,7 @@ JobValue: TypeAlias = bool | int | float | str
 
 AUTO: Final = "auto"
 MAX_RANKS_A_HOST: Final = 256
+MAX_LOADER_WORKERS: Final = 64
 MIN_QUORUM: Final = 2
 MAX_GAMMA: Final = 8.0
 CEILING_FLOOR_S: Final = 300.0
@@ -103,6 +104,8 @@ class RunConfig(Settings):
     """Samples a rank takes a step; the job's own number if not set."""
     micro_batch: int | None = Field(default=None, ge=1, le=1 << 24, examples=[8])
     """Largest piece of a batch that the launcher's ranks compute at once."""
+    loader_workers: int | None = Field(default=None, ge=0, le=MAX_LOADER_WORKERS, examples=[2])
+    """Processes that read samples for each of the launcher's ranks; the job's own if not set."""
     seed: int = Field(default=0, ge=0, lt=1 << 63, examples=[7])
     """Seed of sample order and of every rank's chance."""
     gamma: float = Field(default=1.0, ge=-MAX_GAMMA, le=MAX_GAMMA, examples=[1.0])
@@ -300,6 +303,8 @@ class AgentConfig(Settings):
     """Devices of this host: all, cpu, cuda, mps, cuda:N or cpu:N."""
     micro_batch: int | None = Field(default=None, ge=1, le=1 << 24, examples=[8])
     """Largest piece of a batch that this host's ranks compute at once."""
+    loader_workers: int | None = Field(default=None, ge=0, le=MAX_LOADER_WORKERS, examples=[2])
+    """Processes that read samples for each rank of this host; the job's own if not set."""
     token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
     """Join token of the run, 32 hex characters."""
     token_file: Path | None = Field(default=None, examples=["token"])

@@ -111,6 +111,7 @@ class Agent:
             job=world.job.ref,
             job_path=world.job.path,
             micro_batch=self._config.micro_batch,
+            loader_workers=self._config.loader_workers,
             save_path=str(self._directory.checkpoint_stem),
             log_path=self._directory.log_path,
             output_path=self._directory.output_path,

@@ -41,6 +41,8 @@ class HostFacts:
     job: JobRef
     job_path: Path | None
     micro_batch: int | None
+    loader_workers: int | None
+    """Processes that read samples for each rank; the job's own number if None."""
     save_path: str
     """Stem of what a rank of this host writes by itself, such as its death record."""
     log_path: Callable[[str], Path]
@@ -107,6 +109,7 @@ class HostChildren:
                 log_path=self._facts.log_path(f"rank{rank}"),
                 is_verbose=self._facts.is_verbose,
                 envelope=envelope,
+                loader_workers=self._facts.loader_workers,
             )
             child = start_child(
                 "rank",

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
+from flodl_core.config.schema import RunConfig
 from flodl_core.ids import HostName, RunId
 from flodl_core.messages.join import Accept, Offer
 from flodl_core.net.addresses import parse_host_port
@@ -101,7 +102,7 @@ class AgentChildren:
         self,
         hosts: Mapping[HostName, tuple[str, ...]],
         *,
-        micro_batch: int | None,
+        config: RunConfig,
         until_joined: Callable[[HostName], Awaitable[bool]],
         on_ended: Callable[[HostName, str], None],
         tasks: anyio.abc.TaskGroup,
@@ -110,15 +111,15 @@ class AgentChildren:
 
         Args:
             hosts: label and devices of each.
-            micro_batch: as the launcher's own.
+            config: of the run; what holds for the launcher's ranks holds for theirs.
             until_joined: returns when that host is in, or has been given up.
             on_ended: told of an agent that ended, with one clause.
             tasks: where each is waited for.
         """
         for host, devices in hosts.items():
             words = ["--host", host, "--devices", ",".join(devices), "--ranks", str(len(devices))]
-            if micro_batch is not None:
-                words += ["--micro-batch", str(micro_batch)]
+            words += _given("--micro-batch", config.micro_batch)
+            words += _given("--loader-workers", config.loader_workers)
             child = self._spawn(host, words)
             self._children[host] = child
             tasks.start_soon(self._await_end, host, child, on_ended)
@@ -165,3 +166,8 @@ class AgentChildren:
     ) -> None:
         status = await child.wait()
         on_ended(host, str(status))
+
+
+def _given(flag: str, value: int | None) -> list[str]:
+    """Return the words of an option, none where it is not set."""
+    return [] if value is None else [flag, str(value)]

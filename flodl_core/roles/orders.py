@@ -41,6 +41,8 @@ class RankOrder:
     log_path: Path
     is_verbose: bool
     envelope: Envelope
+    loader_workers: int | None = None
+    """Processes that read its samples; the job's own number if None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

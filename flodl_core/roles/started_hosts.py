@@ -126,6 +126,7 @@ class StartedHosts:
             job=plan.job,
             job_path=self._hosts.job.path,
             micro_batch=plan.config.micro_batch,
+            loader_workers=plan.config.loader_workers,
             save_path=str(plan.save_stem),
             log_path=self._directory.log_path,
             output_path=self._directory.output_path,
@@ -152,7 +153,7 @@ class StartedHosts:
         await self._until_joined(own)
         await self._agents.start(
             others,
-            micro_batch=self._plan.config.micro_batch,
+            config=self._plan.config,
             until_joined=self._until_joined,
             on_ended=self._agent_ended,
             tasks=tasks,

@@ -18,13 +18,14 @@ from flodl_core.ids import ExitCode, StartMode
 
 EXPECTED_KEYS = """
 run: job job_args name hosts ranks_per_host ranks devices mode epochs epoch_splits batch_size
-run: micro_batch seed gamma sample_log save_path checkpoint_every_s stop_grace_s
+run: micro_batch loader_workers seed gamma sample_log save_path checkpoint_every_s stop_grace_s
 run: heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
 run: on_event on_event_classes
 join: min_rank_start join_timeout_s target_ranks max_join_timeout_s start_mode bind port
 join: open_admission require_token token handshake_timeout_s
-agent: controller job host ranks devices micro_batch token token_file run_dir inspect_timeout_s
+agent: controller job host ranks devices micro_batch loader_workers token token_file run_dir
+agent: inspect_timeout_s
 net: timeout_scale
 """
 
