@@ -117,7 +117,7 @@ def summarize(
         detail=detail,
         duration_s=document.run.uptime_s,
         world_size=document.run.world_size,
-        hosts=document.joined_hosts,
+        hosts=len({rank.host for rank in document.ranks}) or document.joined_hosts,
         epochs=document.epochs,
         global_step=training.global_step if training else 0,
         syncs=reduce.version if reduce else 0,

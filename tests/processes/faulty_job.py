@@ -1,0 +1,78 @@
+"""A small job that goes wrong as it is told: raises, or spoils its own values."""
+
+import torch
+from torch import nn
+
+from flodl_core.training.batches import Batch
+from flodl_core.training.job import TrainJob
+from flodl_core.training.step_context import StepContext
+
+EVERY_RANK = -1
+
+
+class Points:
+    """Points of a line, from their index alone."""
+
+    def __init__(self, samples: int, slope: float) -> None:
+        self._samples, self._slope = samples, slope
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.tensor([index / self._samples])
+        return x, self._slope * x
+
+
+def job(
+    *,
+    fault: str = "none",
+    rank: int = EVERY_RANK,
+    at: int = 2,
+    times: int = 1,
+    width: int = 4,
+    slope: float = 2.0,
+    samples: int = 256,
+) -> TrainJob:
+    """Return the job.
+
+    Args:
+        fault: none, raise, exit or nan.
+        rank: that it befalls; -1 for every one.
+        at: number of the batch, from 1, in that rank.
+        times: batches in a row.
+        width: of the hidden layer.
+        slope: of the data.
+        samples: of the data.
+    """
+    seen = 0
+
+    def step(ctx: StepContext, batch: Batch) -> torch.Tensor:
+        nonlocal seen
+        seen += 1
+        x, y = batch
+        ctx.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(ctx.model(x), y)
+        ctx.backward(loss)
+        ctx.optimizer_step()
+        if rank in (EVERY_RANK, ctx.rank) and at <= seen < at + times:
+            go_wrong(ctx.model)
+        return loss
+
+    def go_wrong(model: nn.Module) -> None:
+        if fault == "raise":
+            raise ValueError("the labels of this batch are missing")
+        if fault == "exit":
+            raise SystemExit(9)
+        if fault == "nan":
+            with torch.no_grad():
+                next(model.parameters()).fill_(torch.nan)
+
+    return TrainJob(
+        model=lambda: nn.Sequential(nn.Linear(1, width), nn.Tanh(), nn.Linear(width, 1)),
+        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9),
+        dataset=lambda: Points(samples, slope),
+        step=step,
+        batch_size=8,
+        epochs=2,
+    )

@@ -1,0 +1,88 @@
+"""Jobs that go wrong in the middle: what they say, who goes on, what is kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harness import check_each_once, logged, meta_of, sample_counts
+from safetensors.torch import load_file
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+
+FAULTY = f"{Path(__file__).with_name('faulty_job.py')}:job"
+SAMPLES, PASSES = 256, 2
+CAUSE = "the labels of this batch are missing"
+
+
+def faulty(**args: object) -> list[str]:
+    given = [word for key, value in args.items() for word in ("--job-arg", f"{key}={value}")]
+    return [FAULTY, *given, "--sample-log", "auto"]
+
+
+def test_a_job_that_raises_everywhere_ends_with_one_clear_line(launch) -> None:
+    run = launch(*faulty(fault="raise"), "--ranks", "2", as_json=False)
+    assert run.finish() == 1
+    printed = "\n".join([*run.texts("line"), run.stderr])
+    assert "Traceback" not in printed
+    assert CAUSE in run.texts("line")[-1] + run.texts("line")[-2]
+    assert "faulty_job.py" in printed
+    record = json.loads(Path(f"{run.stem}.rank0.death.json").read_text())
+    assert CAUSE in record["error"]
+    assert logged(run.directory, "rank0", "Traceback")
+    meta = meta_of(run.stem)
+    assert (meta["reason"], meta["sync_round"]) == ("all_ranks_lost", 1)
+    assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())
+
+
+def test_survivors_of_a_rank_whose_job_raises_train_its_samples(launch) -> None:
+    run = launch(*faulty(fault="raise", rank=1), "--hosts", "2", "--ranks-per-host", "1")
+    assert run.finish() == 0
+    run.check_quiet()
+    check_each_once(
+        run.directory / "samples.jsonl", samples=SAMPLES, each_pass=SAMPLES, passes=PASSES
+    )
+    (alert,) = run.texts("alert")
+    assert "rank 1" in alert
+    assert CAUSE in alert
+    assert [row["state"] for row in run.summary["ranks"]] == ["done", "lost"]
+    assert run.summary["alerts"] == {"rank_lost": 1}
+
+
+def test_a_rank_with_values_that_are_not_finite_is_left_out_and_named(launch) -> None:
+    run = launch(*faulty(fault="nan", rank=2, at=3, times=1), "--ranks", "3")
+    assert run.finish() == 0
+    run.check_quiet()
+    dropped = sample_counts(run.directory / "samples.jsonl", "dropped")
+    assert dropped[0].total() == 8
+    trained = sample_counts(run.directory / "samples.jsonl")
+    for index, of_pass in trained.items():
+        assert set(of_pass.values()) == {1}
+        assert len(of_pass) + dropped.get(index, {}).__len__() == SAMPLES
+        assert not of_pass.keys() & dropped.get(index, {}).keys()
+    assert run.summary["alerts"] == {"nonfinite": 1}
+    assert "rank 2" in run.texts("alert")[0]
+    assert [row["state"] for row in run.summary["ranks"]] == ["done"] * 3
+    assert run.summary["samples_dropped"] == 8
+    assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())
+
+
+def test_a_rank_that_stays_out_of_its_mind_is_evicted(launch) -> None:
+    run = launch(*faulty(fault="nan", rank=0, at=3, times=10_000), "--ranks", "2")
+    assert run.finish() == 0
+    run.check_quiet()
+    states = {row["rank"]: row["state"] for row in run.summary["ranks"]}
+    assert states == {0: "lost", 1: "done"}
+    assert "not finite in 3 cycles in a row" in " ".join(run.texts("alert"))
+    assert run.summary["samples_dropped"] == 3 * 8
+    assert run.summary["samples_trained"] == PASSES * SAMPLES - 3 * 8
+
+
+def test_a_cohort_without_finite_values_stops_at_the_last_commit(launch) -> None:
+    run = launch(*faulty(fault="nan", at=3, times=10_000), "--ranks", "2")
+    assert run.finish() == 1
+    run.check_quiet()
+    assert run.summary["reason"] == "non_finite"
+    meta = meta_of(run.stem)
+    assert (meta["reason"], meta["sync_round"]) == ("non_finite", 2)
+    assert meta["samples_trained"] == 2 * 2 * 8
+    assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())

@@ -1,0 +1,100 @@
+"""Somebody ends a run, or asks it for a checkpoint, while it trains."""
+
+import signal
+
+import pytest
+from harness import SHORT_S, Launched, meta_of
+from process_table import look_until
+from safetensors.numpy import load_file
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+
+ENDLESS = ("synthetic", "--epochs", "100000", "--job-arg", "params=100", "--step-ms", "5")
+"""Trains until somebody ends it."""
+
+STUCK = ("synthetic", "--epochs", "2", "--step-ms", "600000", "--job-arg", "params=100")
+"""Its first step takes ten minutes."""
+
+
+def check_saved(run: Launched, *, at_least_version: int = 1) -> None:
+    """The bundle is of a commit and says that somebody stopped the run."""
+    meta = meta_of(run.stem)
+    assert meta["reason"] == "graceful_shutdown"
+    assert meta["sync_round"] >= at_least_version
+    assert meta["sync_round"] == run.summary["syncs"]
+    assert meta["samples_trained"] == run.summary["samples_trained"]
+    assert load_file(f"{run.stem}.safetensors")["linear.weight"].shape == (1, 16)
+    assert run.summary["checkpoint"] == f"{run.stem}.safetensors"
+
+
+def test_a_checkpoint_a_hangup_and_an_interrupt(launch) -> None:
+    run = launch(*ENDLESS, "--hosts", "2", "--ranks-per-host", "1", "--checkpoint-every-s", "0")
+    run.until_trained(1)
+    assert not run.stem.with_suffix(".meta.json").exists()
+    said = run.flodl("checkpoint")
+    assert said.code == 0, said
+    assert "checkpoint requested" in said.out
+    run.until_said("saved", "consensus.safetensors")
+    taken = meta_of(run.stem)
+    assert taken["reason"] == "checkpoint"
+    assert taken["coverage"]["per_epoch"][0]["uncovered_ranges"]
+
+    run.signal(signal.SIGHUP)
+    before = run.document["training"]["samples_done"]
+    run.until_trained(before + 1)
+
+    run.signal(signal.SIGINT)
+    assert run.finish() == 130
+    run.check_quiet()
+    check_saved(run, at_least_version=taken["sync_round"] + 1)
+    assert run.summary["reason"] == "stopped"
+    assert run.stem.with_name("consensus.prev.meta.json").exists()
+
+
+def test_a_terminate_signal_finishes_the_window_and_saves(launch) -> None:
+    run = launch(*ENDLESS, "--ranks", "1")
+    run.until_trained(1)
+    run.signal(signal.SIGTERM)
+    assert run.finish() == 4
+    run.check_quiet()
+    check_saved(run)
+    assert "SIGTERM" in run.summary["detail"]
+
+
+def test_a_second_signal_ends_at_once(launch) -> None:
+    run = launch(*STUCK, "--ranks", "1")
+    run.until("it trains", lambda: is_training(run))
+    run.signal(signal.SIGINT)
+    run.until_said("note", "once more: at once")
+    run.signal(signal.SIGINT)
+    assert run.finish(SHORT_S) == 130
+    run.check_quiet()
+    assert "at once" in run.summary["detail"]
+
+
+def test_a_stop_by_command_past_its_grace_saves_what_is_committed(launch) -> None:
+    run = launch(*STUCK, "--ranks", "1", "--stop-grace-s", "1")
+    run.until("it trains", lambda: is_training(run))
+    said = run.flodl("stop")
+    assert said.code == 0, said
+    assert "finishing the window" in said.out
+    assert run.finish(SHORT_S) == 4
+    run.check_quiet()
+    check_saved(run, at_least_version=0)
+    assert run.summary["samples_trained"] == 0
+
+
+def test_a_stop_now_by_command_ends_at_once(launch) -> None:
+    run = launch(*STUCK, "--ranks", "1")
+    run.until("it trains", lambda: is_training(run))
+    said = run.flodl("stop", "--now")
+    assert said.code == 0, said
+    assert run.finish(SHORT_S) == 4
+    run.check_quiet()
+    assert not look_until(lambda: run.processes(), 0)
+    assert "at once" in run.summary["detail"]
+
+
+def is_training(run: Launched) -> bool:
+    """Whether some rank is in its step."""
+    return any(row["state"] == "training" for row in run.document.get("ranks", ()))
