@@ -57,6 +57,7 @@ def describe_failure(
         unseated: hosts that came and are not in, with what became of them.
     """
     joined, quorum = count_ranks(members), config.min_rank_start
+    waited = _rounded(waited_s)
     seated = {member.host for member in members}
     silent = [host for host in configured_hosts if host not in seated and host not in unseated]
     facts = [
@@ -68,12 +69,10 @@ def describe_failure(
         ),
     ]
     if reason == NO_START:
-        head = (
-            f"{joined} ranks waited {waited_s:g} s for the operator's start, and it did not come."
-        )
+        head = f"{joined} ranks waited {waited} s for the operator's start, and it did not come."
         fix = "run `flodl start` once the hosts are in, or use start mode hybrid"
     else:
-        head = f"{joined} of {quorum} ranks joined in {waited_s:g} s, so the run did not start."
+        head = f"{joined} of {quorum} ranks joined in {waited} s, so the run did not start."
         absent = escaped(silent[0]) if silent else "another host"
         fix = f"start the agent on {absent}, or lower join.min_rank_start"
         if quorum <= 2 and not silent:
@@ -85,8 +84,13 @@ def describe_failure(
 def describe_abort(why: str, waited_s: Seconds, members: Sequence[Member]) -> FailWindow:
     """Return the effect for a window that was ended from outside."""
     joined = count_ranks(members)
-    detail = f"the run was aborted after {waited_s:g} s with {joined} ranks in: {why}"
+    detail = f"the run was aborted after {_rounded(waited_s)} s with {joined} ranks in: {why}"
     return FailWindow(reason=ABORTED, detail=detail, fix="launch the run again")
+
+
+def _rounded(seconds: Seconds) -> str:
+    """Return seconds to a tenth; a wait is never known better to those who waited."""
+    return f"{round(seconds, 1):g}"
 
 
 def _listed(title: str, names: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ class Launched:
 
     Args:
         place: an empty directory; the run's working directory.
-        words: after `flodl headless`; a port is added.
+        words: after `flodl headless`.
         port: to listen on; 0 is any.
         as_json: whether it prints JSON lines; plain lines are rows of the event `line`.
     """

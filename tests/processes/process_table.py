@@ -5,7 +5,6 @@ inherits, also one that has lost its parent. Linux only.
 """
 
 import os
-import select
 import signal
 import threading
 from collections.abc import Callable, Iterable
@@ -54,7 +53,7 @@ class Process:
 
     def open_descriptors(self) -> int:
         """How many descriptors it holds."""
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+        return sum(1 for _ in Path(f"/proc/{self.pid}/fd").iterdir())
 
 
 def state_letter(pid: int) -> str | None:
@@ -149,7 +148,7 @@ def _socket_inodes(pids: Iterable[int]) -> set[str]:
 
 def shared_memory_files() -> set[str]:
     """Names in /dev/shm."""
-    return set(os.listdir("/dev/shm"))
+    return {entry.name for entry in Path("/dev/shm").iterdir()}
 
 
 def unheld(names: Iterable[str]) -> set[str]:
@@ -165,10 +164,3 @@ def unheld(names: Iterable[str]) -> set[str]:
             continue
         left = {name for name in left if f"/dev/shm/{name}" not in held}
     return left
-
-
-def await_readable(pidfd: int, within_s: float) -> bool:
-    """Wait until a process's descriptor says that it has ended."""
-    poller = select.poll()
-    poller.register(pidfd, select.POLLIN)
-    return bool(poller.poll(within_s * 1000))
