@@ -245,7 +245,7 @@ class Balancer:
         known = {rank: ms for rank, ms in zip(self._world, saved, strict=True) if ms > 0}
         if not self._book.is_pinned:
             self._anchor = min(record.anchor, self._settings.max_anchor)
-            self._anchor_rank = record.anchor_rank
+            self._anchor_rank = record.anchor_rank if record.anchor_rank in self._world else None
         if known:
             self._speeds.push(known)
             self._calibrations = max(1, record.calibration_count)
@@ -282,7 +282,8 @@ class Balancer:
 
     def _cost_ms(self, report: WindowReport, feed: Feed) -> Milliseconds:
         fill_ms = feed.fill_ms.get(self._anchor_rank, 0.0) if self._anchor_rank is not None else 0.0
-        return max(0.0, report.sync_ms - report.longest_boundary_wait_ms) + fill_ms
+        sync_ms = report.sync_ms - report.longest_boundary_wait_ms
+        return fill_ms + (0.0 if sync_ms < 0 else sync_ms)
 
     def _propose(self) -> Proposal | None:
         overhead = self.overhead
