@@ -1,7 +1,8 @@
 """How far a rank was from the consensus: the triple that guards and console read.
 
-Pure arithmetic on two snapshots of one rank, taken between the params and the
-buffers round. Accumulated in f64 in cache-sized pieces; neither array is changed.
+Arithmetic on two snapshots of one rank, in cache-sized pieces. The comparison may
+overwrite what it compares, because adopting the consensus reads the same memory: one
+pass instead of two.
 """
 
 import math
@@ -14,6 +15,7 @@ import numpy as np
 from flodl_core.errors import LocalProtocolError
 from flodl_core.reduce.buckets import Run
 from flodl_core.reduce.fold import F32
+from flodl_core.reduce.norms import sum_of_squares
 
 _PIECE_VALUES: Final = 32 * 1024
 _SMALLEST_NORM: Final = 1e-10
@@ -42,13 +44,27 @@ def divergence_triple(pre: F32, post: F32, spans: Sequence[Run]) -> Divergence:
     Raises:
         LocalProtocolError: the regions differ in length.
     """
-    if pre.size != post.size:
-        raise LocalProtocolError(
-            f"the snapshot has {pre.size} values and the consensus {post.size}, expected as many"
-        )
+    return _triple_of(_Sums(pre, post, spans).run(overwrite=False), spans)
+
+
+def adopt_and_compare(pre: F32, post: F32, spans: Sequence[Run]) -> Divergence:
+    """Compare as `divergence_triple` does, and overwrite `pre` with `post` over the spans.
+
+    Args:
+        pre: the snapshot's parameter region, f32; on return it holds the consensus.
+        post: the consensus' parameter region, f32, of the same length.
+        spans: the runs that took part in the round.
+
+    Raises:
+        LocalProtocolError: the regions differ in length.
+    """
+    return _triple_of(_Sums(pre, post, spans).run(overwrite=True), spans)
+
+
+def _triple_of(sums: tuple[float, float, float], spans: Sequence[Run]) -> Divergence:
     if not spans:
         return Divergence(divergence=0.0, post_norm=None, pre_norm=None)
-    pre_sum, post_sum, apart_sum = _sums(pre, post, spans)
+    pre_sum, post_sum, apart_sum = sums
     post_norm = _finite(math.sqrt(post_sum))
     if post_norm is not None and post_norm <= _SMALLEST_NORM:
         divergence: float | None = 0.0
@@ -61,23 +77,41 @@ def divergence_triple(pre: F32, post: F32, spans: Sequence[Run]) -> Divergence:
     )
 
 
-def _sums(pre: F32, post: F32, spans: Sequence[Run]) -> tuple[float, float, float]:
-    """Σ pre², Σ post² and Σ (pre − post)², in f64."""
-    pre_sum = post_sum = apart_sum = 0.0
-    wide_pre = np.empty(_PIECE_VALUES, np.float64)
-    wide_post = np.empty(_PIECE_VALUES, np.float64)
-    with np.errstate(all="ignore"):
-        for offset, length in spans:
-            for start in range(offset, offset + length, _PIECE_VALUES):
-                size = min(_PIECE_VALUES, offset + length - start)
-                a, b = wide_pre[:size], wide_post[:size]
-                np.copyto(a, pre[start : start + size])
-                np.copyto(b, post[start : start + size])
-                pre_sum += float(np.einsum("i,i->", a, a))
-                post_sum += float(np.einsum("i,i->", b, b))
-                np.subtract(a, b, out=a)
-                apart_sum += float(np.einsum("i,i->", a, a))
-    return pre_sum, post_sum, apart_sum
+class _Sums:
+    """Σ pre², Σ post² and Σ (pre − post)² over spans."""
+
+    def __init__(self, pre: F32, post: F32, spans: Sequence[Run]) -> None:
+        if pre.size != post.size:
+            raise LocalProtocolError(
+                f"the snapshot has {pre.size} values and the consensus {post.size}, expected as "
+                "many"
+            )
+        self._pre, self._post, self._spans = pre, post, spans
+        self._apart = np.empty(_PIECE_VALUES, np.float32)
+
+    def run(self, *, overwrite: bool) -> tuple[float, float, float]:
+        """Sum; with `overwrite`, leave the consensus where the snapshot was."""
+        pre_sum = post_sum = apart_sum = 0.0
+        with np.errstate(all="ignore"):
+            for offset, length in self._spans:
+                for start in range(offset, offset + length, _PIECE_VALUES):
+                    end = min(start + _PIECE_VALUES, offset + length)
+                    pre, post = self._pre[start:end], self._post[start:end]
+                    pre_sum += sum_of_squares(pre)
+                    post_sum += sum_of_squares(post)
+                    apart_sum += self._apart_of(pre, post)
+                    if overwrite:
+                        np.copyto(pre, post)
+        return pre_sum, post_sum, apart_sum
+
+    def _apart_of(self, pre: F32, post: F32) -> float:
+        apart = self._apart[: pre.size]
+        np.subtract(pre, post, out=apart)
+        total = sum_of_squares(apart)
+        if math.isfinite(total) or not (np.isfinite(pre).all() and np.isfinite(post).all()):
+            return total
+        wide = pre.astype(np.float64) - post
+        return float(np.dot(wide, wide))
 
 
 def _finite(value: float) -> float | None:

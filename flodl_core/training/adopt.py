@@ -12,26 +12,50 @@ import torch
 
 from flodl_core.messages.job import Segment
 from flodl_core.reduce.buckets import Run
+from flodl_core.reduce.divergence import Divergence, adopt_and_compare, divergence_triple
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.placement import F32
+from flodl_core.training.snapshot import is_live
 
 
-def adopt_params(
-    layout: FlatLayout, consensus: F32, *, slot_params: F32, spans: Sequence[Run]
-) -> None:
+def adopt_params(layout: FlatLayout, consensus: F32, *, spans: Sequence[Run]) -> None:
     """Overwrite the active parameter segments.
 
     Args:
         layout: of the rank's model.
         consensus: the committed parameter region; it is only read.
-        slot_params: the slot's parameter region, where most homes lie.
         spans: the runs that took part, as the params round covered them.
     """
     for offset, length in spans:
-        slot_params[offset : offset + length] = consensus[offset : offset + length]
+        layout.memory[offset : offset + length] = consensus[offset : offset + length]
+    _adopt_outside(layout, consensus, spans)
+
+
+def adopt_and_measure(
+    layout: FlatLayout, consensus: F32, *, snapshot: F32, spans: Sequence[Run]
+) -> Divergence:
+    """Overwrite the active parameter segments; return how far the snapshot was from them.
+
+    Args:
+        layout: of the rank's model.
+        consensus: the committed parameter region; it is only read.
+        snapshot: the slot's parameter region, which may be where the model lives.
+        spans: the runs that took part, as the params round covered them.
+    """
+    if is_live(layout, snapshot):
+        divergence = adopt_and_compare(snapshot, consensus, spans)
+        _adopt_outside(layout, consensus, spans)
+    else:
+        divergence = divergence_triple(snapshot, consensus, spans)
+        adopt_params(layout, consensus, spans=spans)
+    return divergence
+
+
+def _adopt_outside(layout: FlatLayout, consensus: F32, spans: Sequence[Run]) -> None:
+    """Overwrite the segments that do not live in the parameter region."""
     with torch.no_grad():
         for placed in layout.params:
-            if not placed.in_slot and _is_covered(placed.segment, spans):
+            if not placed.in_region and _is_covered(placed.segment, spans):
                 placed.home.copy_(_values(consensus, placed.segment).view(placed.segment.shape))
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from flodl_core.ids import Mode
 from flodl_core.planes.slot import Slot
 from flodl_core.training.evaluation import Evaluator
 from flodl_core.training.flat import FlatLayout
-from flodl_core.training.inspection import build_dataset, build_model, build_optimizer
+from flodl_core.training.inspection import build_model, build_optimizer
 from flodl_core.training.job import TrainJob
-from flodl_core.training.loader import SampleLoader
+from flodl_core.training.placement import F32
 from flodl_core.training.seat import Seat
 from flodl_core.training.signatures import seed_generators
 from flodl_core.training.step_context import StepContext
@@ -28,7 +29,6 @@ class Trainee:
     """As the job built it, on its device and in the layout."""
     layout: FlatLayout
     context: StepContext
-    loader: SampleLoader
     evaluator: Evaluator
 
 
@@ -38,10 +38,11 @@ def build_trainee(job: TrainJob, seat: Seat, slot: Slot) -> Trainee:
     Args:
         job: loaded.
         seat: which rank of which world.
-        slot: its parameter region becomes the model's memory where it can.
+        slot: its parameter region becomes the model's memory where it can, unless the mode
+            lets ranks train on during a reduce; then each snapshot is a copy.
 
     Raises:
-        JobError: the job's functions fail, or its data differ from the run's.
+        JobError: the job's functions fail.
         LayoutError: a tensor cannot be reduced; it is named.
         SchemaDriftError: the model is not the one that the run agreed on.
     """
@@ -52,16 +53,10 @@ def build_trainee(job: TrainJob, seat: Seat, slot: Slot) -> Trainee:
     if job.memory_format is not None:
         # torch's overload for a format alone is not in its annotations
         model = model.to(memory_format=job.memory_format)  # type: ignore[call-overload]
-    layout = FlatLayout(model, seat.envelope.geometry, params_memory=slot.params)
+    layout = FlatLayout(model, seat.envelope.geometry, params_memory=_params_memory(seat, slot))
     optimizer = build_optimizer(job, model, name=name)
     model.train()
     compiled = job.compile(model) if job.compile else model
-    loader = SampleLoader(
-        build_dataset(job, name=name),
-        job.collate,
-        seed=seat.envelope.spec.seed,
-        n_samples=seat.envelope.spec.n_samples,
-    )
     evaluator = Evaluator(
         job,
         batch_size=seat.envelope.spec.batch_size,
@@ -69,7 +64,15 @@ def build_trainee(job: TrainJob, seat: Seat, slot: Slot) -> Trainee:
         seed=seat.seed("eval"),
     )
     context = StepContext(compiled, optimizer, placement=seat.placement(job))
-    return Trainee(model, layout, context, loader, evaluator)
+    return Trainee(model, layout, context, evaluator)
+
+
+def _params_memory(seat: Seat, slot: Slot) -> F32:
+    """Return where the parameters live: in the slot, unless training goes on while it is read."""
+    if seat.envelope.spec.mode is not Mode.CPU_ASYNC:
+        return slot.params
+    own: F32 = torch.zeros(slot.params.size).numpy()
+    return own
 
 
 def seed_compute(seat: Seat, pass_index: int) -> None:

@@ -56,6 +56,7 @@ class FlatLayout:
 
     Attributes:
         geometry: of the run.
+        memory: the parameter region that f32 CPU parameters live in.
         params: every parameter segment with its memory, in the order of the geometry.
         buffers: every buffer segment with its names, in the order of the geometry.
     """
@@ -66,7 +67,8 @@ class FlatLayout:
         Args:
             model: on its device, with its memory format.
             geometry: what the run agreed on.
-            params_memory: the slot's parameter region.
+            params_memory: the slot's parameter region, or a region of the rank's own where it
+                trains on while the slot is read.
 
         Raises:
             LayoutError: a tensor cannot be reduced.
@@ -75,6 +77,7 @@ class FlatLayout:
         survey = survey_model(model)
         require_same(build_geometry(survey), geometry)
         self.geometry = geometry
+        self.memory = params_memory
         self._model = model
         self.params = place_params(survey.params, geometry.params, params_memory)
         self.buffers = tuple(

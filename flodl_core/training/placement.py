@@ -1,9 +1,10 @@
 """Where each parameter segment lives in a rank's memory.
 
 A home is a tensor in one contiguous buffer per dtype and device. A float32 CPU
-segment in C order has its home in the slot's parameter region, so that a snapshot
-of it costs nothing; every other segment is copied to and from the slot. A dense
-tensor of other strides keeps them; one with gaps is laid in C order.
+segment in C order has its home in the parameter region, which is the slot's own where
+nobody trains while it is read, so that a snapshot of it costs nothing; every other
+segment is copied to and from the slot. A dense tensor of other strides keeps them; one
+with gaps is laid in C order.
 """
 
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class PlacedParam:
     segment: Segment
     home: torch.Tensor
     """The whole segment, in the primary's shape, on its device."""
-    in_slot: bool
+    in_region: bool
     bindings: tuple[Binding, ...]
 
     @property
@@ -60,16 +61,16 @@ def place_params(
     Args:
         clusters: of the model's survey.
         segments: the geometry's, in the same order.
-        params_memory: the slot's parameter region; f32, writable, kept alive by the homes.
+        params_memory: a parameter region; f32, writable, kept alive by the homes.
     """
-    slot_region = torch.from_numpy(params_memory)
-    staged = [cluster for cluster in clusters if not _fits_slot(cluster)]
+    region = torch.from_numpy(params_memory)
+    staged = [cluster for cluster in clusters if not _fits_region(cluster)]
     blocks = _allocate(staged)
     placed = []
     for cluster, segment in zip(clusters, segments, strict=True):
-        fits = _fits_slot(cluster)
-        flat, base = (slot_region, segment.offset) if fits else blocks[id(cluster)]
-        placed.append(_place(cluster, segment, flat=flat, base=base, in_slot=fits))
+        fits = _fits_region(cluster)
+        flat, base = (region, segment.offset) if fits else blocks[id(cluster)]
+        placed.append(_place(cluster, segment, flat=flat, base=base, in_region=fits))
     return tuple(placed)
 
 
@@ -78,7 +79,7 @@ def c_view(flat: torch.Tensor, base: int, view: View) -> torch.Tensor:
     return flat.as_strided(view.shape, view.strides, base + view.storage_offset)
 
 
-def _fits_slot(cluster: Cluster) -> bool:
+def _fits_region(cluster: Cluster) -> bool:
     tensor = cluster.primary.tensor
     return (
         tensor.dtype == torch.float32
@@ -105,7 +106,7 @@ def _allocate(clusters: list[Cluster]) -> dict[int, tuple[torch.Tensor, int]]:
 
 
 def _place(
-    cluster: Cluster, segment: Segment, *, flat: torch.Tensor, base: int, in_slot: bool
+    cluster: Cluster, segment: Segment, *, flat: torch.Tensor, base: int, in_region: bool
 ) -> PlacedParam:
     primary = cluster.primary.tensor
     keeps_strides = is_dense(primary) and not primary.is_contiguous()
@@ -122,7 +123,7 @@ def _place(
     bindings = tuple(
         _bind(member, view) for member, view in zip(cluster.members, views, strict=True)
     )
-    return PlacedParam(segment=segment, home=home, in_slot=in_slot, bindings=bindings)
+    return PlacedParam(segment=segment, home=home, in_region=in_region, bindings=bindings)
 
 
 def _bind(member: Named, view: torch.Tensor) -> Binding:

@@ -13,8 +13,8 @@ from flodl_core.messages.data import RoundEnd
 from flodl_core.planes.slot import Slot
 from flodl_core.planes.staging import Staging
 from flodl_core.reduce.buckets import Run
-from flodl_core.reduce.divergence import Divergence, divergence_triple
-from flodl_core.training.adopt import adopt_buffers, adopt_params
+from flodl_core.reduce.divergence import Divergence
+from flodl_core.training.adopt import adopt_and_measure, adopt_buffers, adopt_params
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.snapshot import Claim, SnapshotVerdict, take_snapshot
 from flodl_core.units import Seconds
@@ -72,7 +72,6 @@ class RankRounds:
         self._star = star
         self._offered: _Offered | None = None
         self._spans: tuple[Run, ...] = ()
-        self._divergence: Divergence | None = None
         self._params_committed = False
 
     def offer(self, claim: Claim) -> SnapshotVerdict:
@@ -81,7 +80,7 @@ class RankRounds:
         Raises:
             SchemaDriftError: the model's tensors changed.
         """
-        self._spans, self._divergence, self._params_committed = (), None, False
+        self._spans, self._params_committed = (), False
         verdict = take_snapshot(self._layout, self._star.slot, claim)
         self._offered = _Offered(claim, verdict)
         self._star.ready(claim.cycle)
@@ -112,20 +111,10 @@ class RankRounds:
             self._spans = self._star.active_spans(end.cycle)
         if committed and end.round is Round.PARAMS:
             self._params_committed = True
-            if not offer.verdict.declared:
-                self._divergence = divergence_triple(
-                    self._star.slot.params, self._star.staging.params, self._spans
-                )
         return self._finish(offer, end) if self._star.ends_cycle(end) else None
 
     def _finish(self, offer: _Offered, end: RoundEnd) -> CycleResult:
-        if self._params_committed:
-            adopt_params(
-                self._layout,
-                self._star.staging.params,
-                slot_params=self._star.slot.params,
-                spans=self._spans,
-            )
+        divergence = self._adopt_params(offer) if self._params_committed else None
         if end.round is Round.BUFFERS and end.outcome is RoundOutcome.COMMITTED:
             adopt_buffers(self._layout, self._star.staging.buffers)
         declined = self._params_committed and offer.verdict.declared
@@ -136,6 +125,16 @@ class RankRounds:
             cycle=offer.claim.cycle,
             outcome=outcome,
             samples=offer.claim.samples,
-            divergence=self._divergence if outcome is SyncOutcome.COMMITTED else None,
+            divergence=divergence,
             resets_state=declined,
+        )
+
+    def _adopt_params(self, offer: _Offered) -> Divergence | None:
+        """Adopt the consensus; a snapshot that was declared has no distance from it."""
+        consensus = self._star.staging.params
+        if offer.verdict.declared:
+            adopt_params(self._layout, consensus, spans=self._spans)
+            return None
+        return adopt_and_measure(
+            self._layout, consensus, snapshot=self._star.slot.params, spans=self._spans
         )

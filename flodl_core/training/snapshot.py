@@ -9,13 +9,16 @@ n = 0 and contribute nothing to either round.
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from flodl_core.ids import Cycle
 from flodl_core.messages.job import Segment
 from flodl_core.planes.slot import Slot, SlotHeader
 from flodl_core.reduce.mass import gamma_mass, is_representable, mover_mass
+from flodl_core.reduce.norms import NORM_ERROR, norm
 from flodl_core.training.flat import FlatLayout
+from flodl_core.training.placement import F32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class SnapshotVerdict:
     n: int
     """As contributed: 0 where declared."""
     pre_norm: float
-    """‖parameters‖, accumulated in f64; not finite where a value is not."""
+    """‖parameters‖; not finite where a value is not."""
     fault: str | None
     """Which tensor made the rank declare, and why."""
     strays: tuple[str, ...]
@@ -59,10 +62,9 @@ def take_snapshot(layout: FlatLayout, slot: Slot, claim: Claim) -> SnapshotVerdi
     _write_values(layout, slot)
     slot.set_unfrozen(layout.unfrozen())
     mass_params, mass_buffers = gamma_mass(claim.n, claim.gamma), mover_mass(claim.n)
-    params, buffers = torch.from_numpy(slot.params), torch.from_numpy(slot.buffers)
-    pre_norm = _norm(params)
-    good = _fits(params, pre_norm, mass_params, claim.world_size) and _fits(
-        buffers, _norm(buffers), mass_buffers, claim.world_size
+    pre_norm = norm(slot.params)
+    good = _fits(slot.params, pre_norm, mass_params, claim.world_size) and _fits(
+        slot.buffers, norm(slot.buffers), mass_buffers, claim.world_size
     )
     declared = not good
     slot.write_header(
@@ -84,11 +86,18 @@ def take_snapshot(layout: FlatLayout, slot: Slot, claim: Claim) -> SnapshotVerdi
     )
 
 
+def is_live(layout: FlatLayout, slot_params: F32) -> bool:
+    """Return whether the model trains in the slot itself, so that a snapshot copies nothing."""
+    return np.may_share_memory(layout.memory, slot_params)
+
+
 def _write_values(layout: FlatLayout, slot: Slot) -> None:
     params, buffers = torch.from_numpy(slot.params), torch.from_numpy(slot.buffers)
+    if not is_live(layout, slot.params):
+        np.copyto(slot.params, layout.memory)
     with torch.no_grad():
         for placed in layout.params:
-            if not placed.in_slot:
+            if not placed.in_region:
                 _write_segment(params, placed.segment, placed.home)
         for buffer in layout.buffers:
             _write_segment(buffers, buffer.segment, buffer.primary.current())
@@ -104,10 +113,6 @@ def _values_of(region: torch.Tensor, segment: Segment) -> torch.Tensor:
     return region[segment.offset : segment.offset + segment.numel]
 
 
-def _norm(values: torch.Tensor) -> float:
-    return float(torch.linalg.vector_norm(values, dtype=torch.float64)) if values.numel() else 0.0
-
-
 def _largest(values: torch.Tensor) -> float:
     """Return max|x|; NaN if any value is NaN."""
     if values.numel() == 0:
@@ -116,11 +121,12 @@ def _largest(values: torch.Tensor) -> float:
     return float(torch.maximum(-smallest, largest))
 
 
-def _fits(values: torch.Tensor, norm: float, mass: float, world_size: int) -> bool:
+def _fits(values: F32, size: float, mass: float, world_size: int) -> bool:
     """Decide on the norm where it can: no |x| is above it, and it is finite if all are."""
-    if is_representable(mass, norm, world_size=world_size):
+    if is_representable(mass, size * (1 + NORM_ERROR), world_size=world_size):
         return True
-    return math.isfinite(norm) and is_representable(mass, _largest(values), world_size=world_size)
+    largest = _largest(torch.from_numpy(values)) if math.isfinite(size) else size
+    return is_representable(mass, largest, world_size=world_size)
 
 
 def _name_fault(layout: FlatLayout, slot: Slot, claim: Claim) -> str:

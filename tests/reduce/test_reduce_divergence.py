@@ -20,10 +20,10 @@ def test_it_is_the_relative_distance_over_the_spans(seed: int, size: int) -> Non
     rows = np.r_[0:size, size + 10 : size + 20]
     a, b = pre[rows].astype(np.float64), post[rows].astype(np.float64)
     triple = divergence_triple(pre, post, spans)
-    assert triple.pre_norm == pytest.approx(np.linalg.norm(a), rel=1e-12)
-    assert triple.post_norm == pytest.approx(np.linalg.norm(b), rel=1e-12)
+    assert triple.pre_norm == pytest.approx(np.linalg.norm(a), rel=1e-5)
+    assert triple.post_norm == pytest.approx(np.linalg.norm(b), rel=1e-5)
     expected = np.linalg.norm(a - b) / np.linalg.norm(b)
-    assert triple.divergence == pytest.approx(expected, rel=1e-12)
+    assert triple.divergence == pytest.approx(expected, rel=1e-5)
 
 
 def test_nothing_diverges_from_a_consensus_of_zero() -> None:

@@ -57,7 +57,7 @@ def test_float32_cpu_parameters_live_in_the_slots_memory():
     memory[:] = 7
     assert bool((model.base == 7).all())
     assert bool((model.frozen == 7).all())
-    assert {placed.segment.name for placed in layout.params if not placed.in_slot} == {
+    assert {placed.segment.name for placed in layout.params if not placed.in_region} == {
         "transposed",
         "wide",
         "narrow",
@@ -71,7 +71,7 @@ def test_other_dense_strides_are_kept_and_each_storage_is_aligned():
     assert model.conv.weight.is_contiguous(memory_format=torch.channels_last)
     assert model.transposed.stride() == (1, 4)
     for placed in layout.params:
-        if not placed.in_slot:
+        if not placed.in_region:
             assert placed.home.data_ptr() % 64 == 0
 
 
@@ -112,7 +112,7 @@ def test_adoption_overwrites_every_active_name_and_no_other(memory_format):
     active = [segment.trainable for segment in layout.geometry.params]
     spans = active_spans(layout.geometry, active)
     given.params.flags.writeable = given.buffers.flags.writeable = False
-    adopt_params(layout, given.params, slot_params=slot.params, spans=spans)
+    adopt_params(layout, given.params, spans=spans)
     adopt_buffers(layout, given.buffers)
     expected, found = source.state_dict(), target.state_dict()
     for name, value in found.items():
@@ -130,7 +130,7 @@ def test_cycle_0_adopts_frozen_parameters_too():
     _, given, _ = snap(source)
     layout, slot, _ = snap(target)
     spans = active_spans(layout.geometry, [True] * len(layout.geometry.params))
-    adopt_params(layout, given.params, slot_params=slot.params, spans=spans)
+    adopt_params(layout, given.params, spans=spans)
     assert torch.equal(target.frozen, source.frozen)
 
 
