@@ -36,11 +36,9 @@ def trigger(state: RunState, now: Seconds) -> None:
 
 def end_round(state: RunState, event: RoundEnded, now: Seconds) -> None:
     """Enter the end of a round; while the last save is written it is put aside."""
-    save, closing = state.saves.current, state.closing
-    if closing is not None and save is not None and save.target is None:
-        if save.purpose is SavePurpose.FINAL:
-            closing.late_rounds.append(event)
-            return
+    if state.closing is not None and state.saves.writes_last:
+        state.closing.late_rounds.append(event)
+        return
     if event.outcome is RoundOutcome.FAILED and event.cycle == state.cycle.cycle:
         _round_failed(state, event, now)
         return

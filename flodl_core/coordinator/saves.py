@@ -78,6 +78,12 @@ class SaveDesk:
         return SavePhase.WRITING if self.current.target is None else SavePhase.ASKING
 
     @property
+    def writes_last(self) -> bool:
+        """Whether the bundle that ends the run is being written."""
+        save = self.current
+        return save is not None and save.target is None and save.purpose is SavePurpose.FINAL
+
+    @property
     def ceiling(self) -> Ceiling | None:
         """The wait for the answer or the write; None at rest."""
         return Ceiling(self.current.since, self._ceiling_s) if self.current else None

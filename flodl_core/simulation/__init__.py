@@ -4,7 +4,8 @@
 rule raises `SimulationFailure`, which names the seed.
 """
 
-from flodl_core.simulation.oracles import SimulationFailure
-from flodl_core.simulation.world import Outcome, run_scenario, simulate
+from flodl_core.simulation.outcome import Outcome
+from flodl_core.simulation.rules import SimulationFailure
+from flodl_core.simulation.simulate import run_scenario, simulate
 
 __all__ = ["Outcome", "SimulationFailure", "run_scenario", "simulate"]

@@ -10,13 +10,19 @@ import argparse
 import sys
 from collections import Counter
 
-from flodl_core.simulation.oracles import SimulationFailure
-from flodl_core.simulation.world import simulate
+from flodl_core.simulation.rules import SimulationFailure
+from flodl_core.simulation.simulate import simulate
 
 
 def _parse_seeds(text: str) -> range:
     first, _, last = text.partition(":")
     return range(int(first), int(last) if last else int(first) + 1)
+
+
+def say(line: str) -> None:
+    """Write one line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,14 +38,14 @@ def main(argv: list[str] | None = None) -> int:
             outcome = simulate(seed)
         except SimulationFailure as failure:
             failed += 1
-            print(failure, flush=True)  # noqa: T201
+            say(str(failure))
             continue
         ends[f"exit {outcome.exit_code} {outcome.reason}"] += 1
         if given.verbose:
-            print(outcome, flush=True)  # noqa: T201
+            say(str(outcome))
     for end, count in sorted(ends.items()):
-        print(f"{count:6d}  {end}")  # noqa: T201
-    print(f"{len(given.seeds)} seeds, {failed} failed")  # noqa: T201
+        say(f"{count:6d}  {end}")
+    say(f"{len(given.seeds)} seeds, {failed} failed")
     return 1 if failed else 0
 
 

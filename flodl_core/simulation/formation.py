@@ -7,13 +7,15 @@ Who drives it: `simulation.world`, before anything else.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from flodl_core.config.window import WindowConfig
-from flodl_core.ids import HostName, Mode, RunId, StartMode
+from flodl_core.ids import HostName, Mode, Rank, RunId, StartMode
 from flodl_core.membership.events import (
     FormationFinished,
     FormWorld,
     HelloReceived,
+    LedgerEvent,
     MemberLeft,
     StartRequested,
     WindowOpened,
@@ -72,13 +74,13 @@ class _Window:
         for number in range(count):
             first = number == 0 and self._scenario.local
             delay = 0.0 if first else self._rng.uniform(0.1, 5.0)
-            self._loop.after(delay, lambda number=number, first=first: self._dial(number, first))
+            self._loop.after(delay, partial(self._dial, number, first=first))
         while self.roster is None:
             assert self._loop.step(), "the window stays open with every host in it"
         self._tell(FormationFinished())
         return self.roster
 
-    def _dial(self, number: int, first: bool) -> None:  # noqa: FBT001
+    def _dial(self, number: int, *, first: bool) -> None:
         self._dialled += 1
         connection = ConnectionId(self._dialled)
         host = HostName(f"host{number}")
@@ -96,11 +98,11 @@ class _Window:
         self._tell(HelloReceived(connection=connection, hello=hello, address="10.0.0.1"))
         if self.roster is None and not first and self._rng.random() < 0.15:
             self._tell(MemberLeft(connection=connection))
-            self._loop.after(self._rng.uniform(0.1, 2.0), lambda: self._dial(number, first))
+            self._loop.after(self._rng.uniform(0.1, 2.0), partial(self._dial, number, first=first))
         elif self._manual and len(self.ledger.members) == len(self._scenario.hosts):
             self._tell(StartRequested())
 
-    def _tell(self, event) -> None:  # type: ignore[no-untyped-def]
+    def _tell(self, event: LedgerEvent) -> None:
         for effect in self.ledger.handle(event, self._loop.now):
             if isinstance(effect, FormWorld):
                 self.roster = effect.roster
@@ -110,7 +112,7 @@ class _Window:
 def form_world(scenario: Scenario, loop: VirtualLoop) -> Formed:
     """Let the hosts of a scenario join, and return the world that they form."""
     if scenario.world_size == 1:
-        alone = HostRanks(host=HostName("host0"), ranks=(0,), devices=("cpu:0",))
+        alone = HostRanks(host=HostName("host0"), ranks=(Rank(0),), devices=("cpu:0",))
         return Formed(_envelope(scenario, (alone,)), None, {})
     window = _Window(scenario, loop)
     roster = window.form()

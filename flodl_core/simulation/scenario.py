@@ -16,6 +16,10 @@ from flodl_core.ids import ExitCode
 from flodl_core.simulation.lanes import Delays
 from flodl_core.units import Seconds
 
+IN_A_HOST = Delays(0.0002, 0.002, 0.05)
+BETWEEN_HOSTS = Delays(0.003, 0.05, 0.05)
+LAUNCHER_LAG = Delays(0.0005, 0.02, 0.02)
+
 
 class Site(StrEnum):
     """Where in a rank's or host's life a fault may strike."""
@@ -109,9 +113,9 @@ class Scenario:
     """Time of a batch of each rank; 50 ms where none is given."""
     skip_share: float = 0.0
     """How often the optimizer step is not applied."""
-    local_delays: Delays = Delays(0.0002, 0.002, 0.05)
-    link_delays: Delays = Delays(0.003, 0.05, 0.05)
-    launcher_lag: Delays = Delays(0.0005, 0.02, 0.02)
+    local_delays: Delays = IN_A_HOST
+    link_delays: Delays = BETWEEN_HOSTS
+    launcher_lag: Delays = LAUNCHER_LAG
     absences: tuple[tuple[Seconds, Seconds], ...] = ()
     """When the launcher's process is stopped, and for how long."""
     heartbeat_timeout_s: Seconds = 10.0
@@ -122,6 +126,7 @@ class Scenario:
     stop_grace_s: Seconds = 10.0
     leave_timeout_s: Seconds = 10.0
     host_drain_s: Seconds = 15.0
+    max_failure: int | None = None
     checkpoint_every_s: Seconds | None = None
     save_s: Seconds = 0.2
     failing_saves: tuple[int, ...] = ()
@@ -139,6 +144,11 @@ class Scenario:
         return sum(self.hosts)
 
     @property
+    def absent_s(self) -> Seconds:
+        """How long the launcher is away in all."""
+        return sum(for_s for _, for_s in self.absences)
+
+    @property
     def calm(self) -> bool:
         """Whether nothing goes wrong and nobody interferes."""
         saves = self.failing_saves or self.hanging_save is not None
@@ -146,10 +156,11 @@ class Scenario:
 
     def rng(self, purpose: str, *numbers: int) -> random.Random:
         """A generator for one purpose."""
-        return random.Random(derive_seed(self.seed, purpose, *numbers))
+        return random.Random(derive_seed(self.seed, purpose, *numbers))  # noqa: S311 no secret
 
 
 _RANK_SITES = tuple(site for site in Site if site is not Site.SHIP_BUCKET)
+_NTHS = (1, 1, 1, 2, 3, 5)
 _SITE_ACTIONS = (
     (Action.CRASH, 8),
     (Action.FREEZE, 3),
@@ -169,7 +180,8 @@ class _Draw:
     values: dict[str, random.Random] = field(default_factory=dict)
 
     def __call__(self, name: str) -> random.Random:
-        return self.values.setdefault(name, random.Random(derive_seed(self.seed, f"draw {name}")))
+        fresh = random.Random(derive_seed(self.seed, f"draw {name}"))  # noqa: S311 no secret
+        return self.values.setdefault(name, fresh)
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -197,8 +209,8 @@ def draw_scenario(seed: int) -> Scenario:
         buffer_buckets=draw("buffer buckets").choice((0, 1, 2)),
         batch_s=tuple(draw("speeds").choice((0.02, 0.1, 0.5, 1.5)) for _ in range(world)),
         skip_share=draw("skips").choice((0.0, 0.0, 0.0, 0.2)),
-        link_delays=Delays(0.02, 2.0, 0.05) if nasty else Delays(0.003, 0.05, 0.05),
-        local_delays=Delays(0.01, 0.5, 0.05) if nasty else Delays(0.0002, 0.002, 0.05),
+        link_delays=Delays(0.02, 2.0, 0.05) if nasty else BETWEEN_HOSTS,
+        local_delays=Delays(0.01, 0.5, 0.05) if nasty else IN_A_HOST,
         absences=_draw_absences(draw),
         heartbeat_timeout_s=draw("heartbeat").choice((6.0, 10.0, 20.0)),
         progress_timeout_s=draw("progress").choice((30.0, 60.0)),
@@ -208,6 +220,7 @@ def draw_scenario(seed: int) -> Scenario:
         save_s=draw("save").choice((0.0, 0.2, 3.0)),
         failing_saves=(0, 1) if draw("failing saves").random() < 0.1 else (),
         hanging_save=draw("which save").randint(0, 2) if draw("hang").random() < 0.04 else None,
+        max_failure=draw("max failure").choice((None, None, None, None, 1, 2)),
         wire=seed % 7 == 0,
         faults=faults,
         orders=_draw_orders(draw),
@@ -232,13 +245,18 @@ def _draw_orders(draw: _Draw) -> tuple[Order, ...]:
         orders.append(Order(at_s=at_s, kind=StopKind.SAVE, exit_code=code))
         if rng.random() < 0.3:
             later = at_s + rng.uniform(0.0, 4.0)
-            orders.append(Order(at_s=later, kind=StopKind.NOW, exit_code=code))
+            kind = rng.choice((StopKind.NOW, StopKind.SAVE))
+            orders.append(Order(at_s=later, kind=kind, exit_code=code))
     return tuple(orders)
 
 
 def _draw_faults(draw: _Draw, hosts: tuple[int, ...], *, local: bool) -> tuple[Fault, ...]:
     rng = draw("faults")
     world = sum(hosts)
+    if rng.random() < 0.03:
+        nth = rng.randint(1, 4)
+        poison = Action.POISON
+        return tuple(Fault(poison, rank, Site.BEFORE_READY, nth) for rank in range(world))
     count = rng.choice((0, 0, 1, 1, 1, 2, 2, 3, 5))
     return tuple(_draw_fault(rng, world, hosts, local=local) for _ in range(count))
 
@@ -263,4 +281,4 @@ def _draw_fault(rng: random.Random, world: int, hosts: tuple[int, ...], *, local
         return Fault(action, rank, Site.SHIP_BUCKET, rng.randint(1, 25))
     if kind < 0.6:
         return Fault(action, rank, at_s=rng.uniform(0.0, 10.0))
-    return Fault(action, rank, rng.choice(_RANK_SITES), rng.randint(1, 6))
+    return Fault(action, rank, rng.choice(_RANK_SITES), rng.choice(_NTHS))

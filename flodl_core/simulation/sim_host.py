@@ -133,15 +133,15 @@ class SimHost:
         if self.running:
             self._feed(UpstreamClosed("the link ended"))
 
-    def take_message(self, message: RoundEnd | RelayDeclareDead) -> None:
+    def take_message(self, message: object) -> None:
         """A message of the root arrived."""
         if not self.running:
             return
         if isinstance(message, RelayDeclareDead):
             self._feed(RankGone(message.rank))
-            return
-        self._early_ends.append(message)
-        self._serve_ends()
+        elif isinstance(message, RoundEnd):
+            self._early_ends.append(message)
+            self._serve_ends()
 
     def take_bucket(self, bucket: Bucket) -> None:
         """A bucket of the consensus arrived."""

@@ -11,6 +11,7 @@ Who drives it: `simulation.world`.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from flodl_core.coordinator.effects import (
     DeclareRankDead,
@@ -75,7 +76,7 @@ class SimLauncher:
         """Give the coordinator its first event."""
         self.post(Tick())
         for at_s, for_s in self._scenario.absences:
-            self._loop.at(self._loop.now + at_s, lambda for_s=for_s: self._go_away(for_s))
+            self._loop.at(self._loop.now + at_s, partial(self._go_away, for_s))
 
     def _go_away(self, for_s: Seconds) -> None:
         """The launcher's process is stopped for a while."""
@@ -105,7 +106,7 @@ class SimLauncher:
             self._handle(Tick(), now)
         elif self._mailbox:
             self._handle(self._mailbox.popleft(), now)
-        if self._oracles.finished is None:
+        if self._oracles.ends.finished is None:
             due = self._coordinator.deadline()
             if self._mailbox:
                 self._schedule(now)
@@ -118,7 +119,7 @@ class SimLauncher:
         self._coordinator.check()
         if isinstance(event, Tick):
             due = self._coordinator.deadline()
-            self._oracles.require(due is None or due > now, "deadline", f"{due} after a tick")
+            self._oracles.rules.require(due is None or due > now, "deadline", f"{due} after a tick")
         self._oracles.effects(event, effects)
         for effect in effects:
             self._perform(effect)
@@ -126,11 +127,12 @@ class SimLauncher:
             self._look_at_waits(now)
 
     def _look_at_waits(self, now: Seconds) -> None:
+        self._oracles.ends.look_for_the_forgotten()
         view = self._coordinator.view(now)
         for wait in view.waits:
             busy = wait.phase.startswith("busy")
             late = wait.age_s > wait.ceiling_s + SLACK_S
-            self._oracles.require(busy or not late, "ceilings", f"{wait}")
+            self._oracles.rules.require(busy or not late, "ceilings", f"{wait}")
 
     def _perform(self, effect: Effect) -> None:
         match effect:

@@ -38,9 +38,6 @@ from flodl_core.simulation.virtual_loop import VirtualLoop
 from flodl_core.units import Seconds
 
 HEARTBEAT_S: Seconds = 1.0
-BUSY_FACTOR = 1.5
-"""A busy rank computes silently for this many heartbeat ceilings."""
-
 Drawn = tuple[int, int, int]
 """Event, offset and size of one batch."""
 
@@ -86,6 +83,7 @@ class SimRank:
     ) -> None:
         self.rank, self.host, self.calls = rank, host, calls
         self.running = True
+        self.greeted = False
         self.frozen = False
         self.stuck = False
         self.busy_until: Seconds = 0.0
@@ -123,6 +121,7 @@ class SimRank:
     def _hello(self, dataset_sig: str) -> None:
         if self._halts(Site.HELLO):
             return
+        self.greeted = True
         hello = rendezvous.RendezvousHello(
             dataset_sig=dataset_sig, global_rank=self.rank, host_name=self.host
         )

@@ -169,7 +169,8 @@ class SimRoot:
         """The control round: a pure sum."""
         world = self._scenario.world_size
         vector: F64 = np.zeros(3 * world, np.float64)
-        mass, ranks = 0.0, []
+        mass = 0.0
+        ranks: list[Rank] = []
         for host in self._members:
             bucket = host.heads.popleft()
             vector += bucket.values

@@ -7,7 +7,9 @@ What it is not: a model of speed; delays are drawn to find orders, not to predic
 Who drives it: tests, and `python -m flodl_core.simulation`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,97 +18,40 @@ from flodl_core.coordinator.events import (
     HostStatsReported,
     RankLost,
     RankMessage,
+    RoundEnded,
     StopRequested,
 )
 from flodl_core.coordinator.machine import Coordinator
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.ids import Cycle, HostName, Rank, SyncOutcome
 from flodl_core.membership.events import DeclareHostLost, MemberLeft
-from flodl_core.messages.data import RoundEnd
+from flodl_core.messages.data import BucketFrame
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import HostStats
+from flodl_core.simulation.end_oracle import EndOracle
+from flodl_core.simulation.faults import Faults, HostStrikes
 from flodl_core.simulation.formation import form_world
-from flodl_core.simulation.lanes import Lane, through_codec
-from flodl_core.simulation.oracles import Oracles, SimulationFailure
-from flodl_core.simulation.scenario import Action, Fault, Scenario, Site, draw_scenario
-from flodl_core.simulation.sim_host import Bucket, HostCalls, SimHost
+from flodl_core.simulation.lanes import Delays, Lane, through_codec
+from flodl_core.simulation.oracles import Oracles
+from flodl_core.simulation.outcome import Outcome
+from flodl_core.simulation.rules import Rules
+from flodl_core.simulation.scenario import Action, Order, Scenario
+from flodl_core.simulation.sim_host import HostCalls, SimHost
 from flodl_core.simulation.sim_launcher import LauncherCalls, SimLauncher
-from flodl_core.simulation.sim_rank import BUSY_FACTOR, RankCalls, SimRank
-from flodl_core.simulation.sim_root import HostSide, SimRoot
-from flodl_core.simulation.tiny_model import F32, Slot
+from flodl_core.simulation.sim_rank import RankCalls, SimRank
+from flodl_core.simulation.sim_root import Committed, HostSide, SimRoot
+from flodl_core.simulation.tiny_model import F32
+from flodl_core.simulation.value_oracle import ValueOracle
 from flodl_core.simulation.virtual_loop import VirtualLoop
+from flodl_core.simulation.wires import HostWires, RankWires
 from flodl_core.units import Seconds
+
+T = TypeVar("T")
 
 MOST_STEPS = 400_000
 LONGEST_RUN_S: Seconds = 3000.0
-_HARMLESS_HERE = (Action.POISON, Action.BUSY, Action.CUT_LINK, Action.PARTITION)
-"""Faults after which the process that they strike goes on for a while."""
-
 NOTICE_S: Seconds = 1.0
 """Usual time from the end of a process to the news of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a simulated run ended."""
-
-    seed: int
-    exit_code: int
-    reason: str
-    detail: str
-    ended_at_s: Seconds
-    events: int
-    """Events that the coordinator handled."""
-    syncs: int
-    trained: int
-    dropped: int
-    saves: int
-    lost: int
-
-
-def simulate(seed: int) -> Outcome:
-    """Run the scenario of a seed to its end.
-
-    Raises:
-        SimulationFailure: a rule did not hold; the text begins with the seed.
-    """
-    return run_scenario(draw_scenario(seed))
-
-
-def run_scenario(scenario: Scenario) -> Outcome:
-    """Run a scenario to its end.
-
-    Raises:
-        SimulationFailure: a rule did not hold, or a machine raised.
-    """
-    try:
-        return World(scenario).run()
-    except Exception as error:
-        text = f"seed {scenario.seed}: {type(error).__name__}: {error}"
-        raise SimulationFailure(text) from error
-
-
-@dataclass(slots=True)
-class _Wires:
-    """The lanes of one rank, and of its host where it has none of its own."""
-
-    control_up: Lane[object]
-    control_down: Lane[object]
-    marks: Lane[tuple[Cycle, Slot]]
-    round_ends: Lane[RoundEnd]
-
-
-@dataclass(slots=True)
-class _HostWires:
-    """The lanes between one host and the root."""
-
-    buckets_up: Lane[Bucket]
-    buckets_down: Lane[Bucket]
-    messages_down: Lane[object]
-
-    def all(self) -> tuple[Lane[Bucket], Lane[Bucket], Lane[object]]:
-        """Every lane of the link."""
-        return self.buckets_up, self.buckets_down, self.messages_down
 
 
 class World:
@@ -121,27 +66,32 @@ class World:
         self.scenario = scenario
         self.loop = VirtualLoop()
         self.rng = scenario.rng("world")
-        self.oracles = Oracles(scenario, now=lambda: self.loop.now)
+        self.rules = Rules(scenario, lambda: self.loop.now)
+        self.oracles = Oracles(self.rules, ValueOracle(self.rules), EndOracle(self.rules))
         self._formed = form_world(scenario, self.loop)
         self.envelope: Envelope = self._formed.envelope
         self.local = self.envelope.hosts[0].host if scenario.local else None
         self._lanes = 0
-        self._faults = list(scenario.faults)
-        self._visits: dict[tuple[Rank, Site], int] = {}
         self._cut: set[HostName] = set()
         self._partitioned: set[HostName] = set()
         self.ranks: dict[Rank, SimRank] = {}
         self.hosts: dict[HostName, SimHost] = {}
-        self._wires: dict[Rank, _Wires] = {}
-        self._host_wires: dict[HostName, _HostWires] = {}
+        self._wires: dict[Rank, RankWires] = {}
+        self._host_wires: dict[HostName, HostWires] = {}
         self._host_of: dict[Rank, HostName] = {}
         self._open_lanes = {entry.host: len(entry.ranks) + 1 for entry in self.envelope.hosts}
         sides = [self._build_host(entry.host, entry.ranks) for entry in self.envelope.hosts]
         coordinator = Coordinator(
             self.envelope, _settings(scenario), has_eval=scenario.has_eval, local_host=self.local
         )
-        self.root = SimRoot(
-            scenario, sides, report=lambda ended: self.launcher.post(ended), watcher=self.oracles
+        self.root = SimRoot(scenario, sides, report=self._round_ended, watcher=self)
+        self.faults = Faults(
+            scenario,
+            self.loop,
+            ranks=self.ranks,
+            hosts=self.hosts,
+            ends=self.oracles.ends,
+            strikes=HostStrikes(cut=self._cut_link, partition=self._partition),
         )
         self.launcher = SimLauncher(
             scenario,
@@ -160,19 +110,24 @@ class World:
 
     # building
 
-    def _lane_rng(self) -> int:
+    def _lane(
+        self,
+        delays: Delays,
+        deliver: Callable[[T], None],
+        on_end: Callable[[], None] = lambda: None,
+    ) -> Lane[T]:
         self._lanes += 1
-        return self._lanes
+        rng = self.scenario.rng("lane", self._lanes)
+        return Lane(self.loop, rng, delays=delays, deliver=deliver, on_end=on_end)
 
     def _build_host(self, name: HostName, ranks: tuple[Rank, ...]) -> HostSide:
         is_local = name == self.local
         delays = self.scenario.local_delays if is_local else self.scenario.link_delays
 
-        def lane(deliver, on_end=lambda: None):  # type: ignore[no-untyped-def]
-            rng = self.scenario.rng("lane", self._lane_rng())
-            return Lane(self.loop, rng, delays=delays, deliver=deliver, on_end=on_end)
-
-        wires = _HostWires(
+        lane = partial(self._lane, delays)
+        side: HostSide
+        host: SimHost
+        wires = HostWires(
             buckets_up=lane(
                 lambda bucket: self.root.take_bucket(side, bucket), lambda: self._lane_ended(name)
             ),
@@ -198,7 +153,7 @@ class World:
                 fan_out=lambda rank, end: self._wires[rank].round_ends.send(end),
                 relay_ended=lambda: self._relay_ended(name),
                 drop_rank=lambda rank, why: self.ranks[rank].end(why),
-                strike=self._strike,
+                strike=lambda rank, site: self.faults.visit(rank, site),
             ),
         )
         self.hosts[name] = host
@@ -212,24 +167,20 @@ class World:
         scenario = self.scenario
         far = scenario.local_delays if is_local else scenario.link_delays
 
-        def lane(delays, deliver, on_end=lambda: None):  # type: ignore[no-untyped-def]
-            rng = scenario.rng("lane", self._lane_rng())
-            return Lane(self.loop, rng, delays=delays, deliver=deliver, on_end=on_end)
-
         near = scenario.local_delays
-        self._wires[rank] = _Wires(
-            control_up=lane(
+        self._wires[rank] = RankWires(
+            control_up=self._lane(
                 far,
                 lambda said: self.launcher.post(RankMessage(rank, said)),
                 lambda: self._lane_ended(host.host),
             ),
-            control_down=lane(far, lambda message: self.ranks[rank].take_message(message)),
-            marks=lane(
+            control_down=self._lane(far, lambda message: self.ranks[rank].take_message(message)),
+            marks=self._lane(
                 near,
                 lambda mark: host.rank_ready(rank, mark[0], mark[1]),
                 lambda: host.rank_gone(rank),
             ),
-            round_ends=lane(near, lambda end: self.ranks[rank].take_round_end(end)),
+            round_ends=self._lane(near, lambda end: self.ranks[rank].take_round_end(end)),
         )
         self.ranks[rank] = SimRank(
             scenario,
@@ -242,8 +193,8 @@ class World:
                 mark=lambda cycle, slot: self._wires[rank].marks.send((cycle, slot)),
                 staging=lambda: (host.params, host.buffers),
                 exited=lambda cause: self._exited(rank, cause),
-                strike=lambda site: self._strike(rank, site),
-                snapshot_taken=self.oracles.snapshot_taken,
+                strike=lambda site: self.faults.visit(rank, site),
+                snapshot_taken=self.oracles.values.snapshot_taken,
                 acknowledged=lambda cycle, outcome: self._acknowledged(rank, cycle, outcome),
                 checkpoint_read=lambda version: self._checkpoint_read(rank, version),
             ),
@@ -260,17 +211,15 @@ class World:
         self.launcher.start()
         for rank in self.ranks.values():
             rank.start(self.envelope.dataset_sig)
-        for fault in self._faults:
-            if fault.site is None:
-                self.loop.at(start + fault.at_s, lambda fault=fault: self._apply(fault))
+        self.faults.start()
         for order in self.scenario.orders:
-            self.loop.at(start + order.at_s, lambda order=order: self._obey(order))
-        if any(fault.action is Action.BUSY for fault in self._faults):
+            self.loop.at(start + order.at_s, partial(self._obey, order))
+        if any(fault.action is Action.BUSY for fault in self.scenario.faults):
             self.loop.after(1.0, self._report_stats)
-        while self.oracles.finished is None:
-            self.oracles.require(self.loop.step(), "always ends", "nothing is left to happen")
+        while self.oracles.ends.finished is None:
+            self.rules.require(self.loop.step(), "always ends", "nothing is left to happen")
             ended = self.loop.now - start > LONGEST_RUN_S or self.loop.done > MOST_STEPS
-            self.oracles.require(not ended, "always ends", self._stuck_text())
+            self.rules.require(not ended, "always ends", self._stuck_text())
         return self._outcome(start)
 
     def _stuck_text(self) -> str:
@@ -280,7 +229,7 @@ class World:
         return ""
 
     def _outcome(self, start: Seconds) -> Outcome:
-        finished = self.oracles.finished
+        finished = self.oracles.ends.finished
         assert finished is not None
         view = self.coordinator.view(self.loop.now)
         return Outcome(
@@ -297,10 +246,11 @@ class World:
             lost=sum(rank.state == "lost" for rank in view.ranks),
         )
 
-    def _obey(self, order) -> None:  # type: ignore[no-untyped-def]
+    def _obey(self, order: Order) -> None:
         if order.kind is None:
             self.launcher.post(CheckpointRequested("operator"))
         else:
+            self.oracles.ends.stop_at = self.oracles.ends.stop_at or self.loop.now
             self.launcher.post(StopRequested(order.kind, order.exit_code, "operator"))
 
     def _report_stats(self) -> None:
@@ -313,79 +263,31 @@ class World:
                 self.launcher.post(HostStatsReported(stats))
         self.loop.after(1.0, self._report_stats)
 
-    # what befalls
+    # what ends
 
-    def _strike(self, rank: Rank, site: Site) -> bool:
-        """Count the visit; carry out a fault that waits here. Whether one struck."""
-        visits = self._visits[rank, site] = self._visits.get((rank, site), 0) + 1
-        struck = False
-        for fault in self._faults:
-            if fault.site is site and fault.nth == visits and self._is_at(fault, rank, site):
-                self._apply(fault)
-                struck = fault.action not in _HARMLESS_HERE
-        return struck
-
-    def _is_at(self, fault: Fault, rank: Rank, site: Site) -> bool:
-        if site is Site.SHIP_BUCKET:
-            return self._host_of[Rank(fault.rank)] == self._host_of[rank]
-        return fault.rank == rank
-
-    def _apply(self, fault: Fault) -> None:
-        rank = self.ranks[Rank(fault.rank)]
-        host = rank.host
-        if fault.action in (Action.KILL_HOST, Action.CUT_LINK, Action.PARTITION):
-            self.oracles.struck.update(self.hosts[host].ranks)
-            self._strike_host(fault.action, host)
-            return
-        if not rank.running:
-            return
-        self.oracles.applied.add(fault.action)
-        if fault.action is Action.BUSY:
-            longest = 0.8 * self.scenario.progress_timeout_s
-            silence = min(self.scenario.heartbeat_timeout_s * BUSY_FACTOR, longest)
-            rank.busy_until = self.loop.now + silence
-            return
-        self.oracles.struck.add(rank.rank)
-        match fault.action:
-            case Action.CRASH:
-                rank.end("signal 9")
-            case Action.FREEZE:
-                rank.frozen = True
-            case Action.STICK:
-                rank.stuck = True
-            case Action.RAISE:
-                rank.raise_error()
-            case _:
-                rank.poisoned = fault.snapshots or -1
-
-    def _strike_host(self, action: Action, name: HostName) -> None:
-        host = self.hosts[name]
+    def _cut_link(self, name: HostName) -> bool:
+        """The connection of a worker host breaks, and both ends learn of it."""
         if name == self.local or name in self._cut or name in self._partitioned:
-            return
-        if action is Action.PARTITION:
-            self._partitioned.add(name)
-            for rank in host.ranks:
-                self._wires[rank].control_up.silence()
-                self._wires[rank].control_down.silence()
-            for lane in self._host_wires[name].all():
-                lane.silence()
-            return
-        if action is Action.KILL_HOST:
-            host.stop()
-            for rank in host.ranks:
-                self.ranks[rank].running = False
-        self._cut_link(name)
-
-    def _cut_link(self, name: HostName) -> None:
-        """The connection of a host broke: both ends learn of it."""
-        if name in self._cut:
-            return
+            return False
         self._cut.add(name)
         for lane in self._host_wires[name].all():
             lane.cut()
         for rank in self.hosts[name].ranks:
             self._wires[rank].control_up.cut()
             self._wires[rank].control_down.cut()
+        return True
+
+    def _partition(self, name: HostName) -> bool:
+        """The network of a worker host drops everything, and nobody is told."""
+        if name == self.local or name in self._cut or name in self._partitioned:
+            return False
+        self._partitioned.add(name)
+        for rank in self.hosts[name].ranks:
+            self._wires[rank].control_up.silence()
+            self._wires[rank].control_down.silence()
+        for lane in self._host_wires[name].all():
+            lane.silence()
+        return True
 
     def _relay_ended(self, name: HostName) -> None:
         """A relay ends: its link closes, and its ranks see their channels end."""
@@ -395,8 +297,8 @@ class World:
             lane.close()
         for rank in self.hosts[name].ranks:
             if self.ranks[rank].running:
-                self.oracles.struck.add(rank)
-                self.loop.after(0.1, lambda rank=rank: self.ranks[rank].end("its relay is gone"))
+                self.oracles.ends.struck.add(rank)
+                self.loop.after(0.1, partial(self.ranks[rank].end, "its relay is gone"))
 
     def _lane_ended(self, name: HostName) -> None:
         """A lane of a host's link ended; the link has ended when they all have."""
@@ -423,9 +325,9 @@ class World:
             partitioned = self._host_of[rank] in self._partitioned
             away = bool(self.scenario.absences)
             cut = self._host_of[rank] in self._cut
-            self.oracles.require(partitioned or away or cut, "innocence", f"rank {rank}: {cause}")
+            self.rules.require(partitioned or away or cut, "innocence", f"rank {rank}: {cause}")
         if cause:
-            self.oracles.struck.add(rank)
+            self.oracles.ends.struck.add(rank)
         wires = self._wires[rank]
         wires.marks.close()
         wires.control_up.close()
@@ -435,10 +337,22 @@ class World:
             text = cause or "exit code 0"
             self.loop.after(delay, lambda: self.launcher.post(RankLost(rank, text)))
 
+    def _round_ended(self, ended: RoundEnded) -> None:
+        self.oracles.values.round_reported(ended)
+        self.launcher.post(ended)
+
+    def bucket_formed(self, frame: BucketFrame, values: F32) -> None:
+        """The root formed a bucket of the consensus."""
+        self.oracles.values.bucket_formed(frame, values)
+
+    def cycle_committed(self, committed: Committed) -> None:
+        """The root committed a cycle as a whole."""
+        self.oracles.cycle_committed(committed)
+
     def _acknowledged(self, rank: Rank, cycle: Cycle, outcome: SyncOutcome) -> None:
         model = self.ranks[rank].model
         values: F32 = np.concatenate((model.params, model.buffers))
-        self.oracles.acknowledged(rank, cycle, outcome, values=values)
+        self.oracles.values.acknowledged(rank, cycle, outcome, values=values)
 
     def _checkpoint_read(self, rank: Rank, version: int) -> None:
         drawn = len(self.ranks[rank].drawn_since_snapshot)
@@ -471,4 +385,5 @@ def _settings(scenario: Scenario) -> CoordinatorSettings:
         first_batch_timeout_s=scenario.first_batch_timeout_s,
         leave_timeout_s=scenario.leave_timeout_s,
         host_drain_s=scenario.host_drain_s,
+        max_failure=scenario.max_failure,
     )

@@ -1,0 +1,33 @@
+"""One seed, one run.
+
+What it is: the two functions that everybody calls.
+What it is not: the world.
+Who drives it: tests, and `python -m flodl_core.simulation`.
+"""
+
+from flodl_core.simulation.outcome import Outcome
+from flodl_core.simulation.rules import SimulationFailure
+from flodl_core.simulation.scenario import Scenario, draw_scenario
+from flodl_core.simulation.world import World
+
+
+def simulate(seed: int) -> Outcome:
+    """Run the scenario of a seed to its end.
+
+    Raises:
+        SimulationFailure: a rule did not hold; the text begins with the seed.
+    """
+    return run_scenario(draw_scenario(seed))
+
+
+def run_scenario(scenario: Scenario) -> Outcome:
+    """Run a scenario to its end.
+
+    Raises:
+        SimulationFailure: a rule did not hold, or a machine raised.
+    """
+    try:
+        return World(scenario).run()
+    except Exception as error:
+        text = f"seed {scenario.seed}: {type(error).__name__}: {error}"
+        raise SimulationFailure(text) from error
