@@ -80,6 +80,7 @@ def test_nobody_left_is_no_error():
     assert (bounded.counts, bounded.cap_binding) == ({}, False)
 
 
+@pytest.mark.slow
 @given(COUNTS, st.integers(1, 2000))
 def test_fitted_counts_sum_to_the_cap_or_are_one_each(counts, cap):
     cap = min(cap, sum(counts.values()))
@@ -89,6 +90,7 @@ def test_fitted_counts_sum_to_the_cap_or_are_one_each(counts, cap):
     assert all(fitted[rank] <= count for rank, count in counts.items())
 
 
+@pytest.mark.slow
 @given(COUNTS, st.integers(1, 2000))
 def test_fitting_keeps_the_order_of_counts(counts, cap):
     fitted = fit_to_cap(counts, min(cap, sum(counts.values())))
@@ -98,6 +100,7 @@ def test_fitting_keeps_the_order_of_counts(counts, cap):
                 assert fitted[a] >= fitted[b]
 
 
+@pytest.mark.slow
 @given(COUNTS, st.none() | st.integers(1, 2000), st.none() | st.integers(0, 100))
 def test_bounded_counts_keep_both_bounds_and_never_exceed_what_is_wanted(counts, cap, diff):
     bounded = bounded_counts(counts, cap_batches=cap, max_batch_diff=diff).counts

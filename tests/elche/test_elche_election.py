@@ -30,6 +30,7 @@ def test_elections_are_as_worked_out_by_hand(speeds, current, elected):
     assert elect_anchor(speeds, current) == elected
 
 
+@pytest.mark.slow
 @given(SPEEDS, st.none() | st.integers(0, 9))
 def test_the_elected_is_within_ten_percent_of_the_slowest_and_an_election_is_settled(
     speeds, current

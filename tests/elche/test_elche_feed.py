@@ -1,5 +1,6 @@
 """The feed: one scale for the whole cohort, and what stands in for a missing sample."""
 
+import pytest
 from elche_world import row
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +99,7 @@ def test_a_lost_rank_is_forgotten():
     assert fed(window(0, (5, 30)), memory=memory)[0].remembered_ms is None
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.floats(0, 100)), max_size=6),
     st.sampled_from(TimingScale),

@@ -73,6 +73,7 @@ def test_below_its_bound_after_a_nudge_the_anchor_comes_back_at_most_twofold():
     assert propose(1, 0.9) == 2
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 1000),
     st.floats(0, 1),

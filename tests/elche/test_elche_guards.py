@@ -92,6 +92,7 @@ def test_without_a_guard_everything_is_stable():
     assert (guard.name, LevelGuard().name) == ("none", "level")
 
 
+@pytest.mark.slow
 @given(DIVERGENCES, st.floats(0, 1))
 def test_the_level_guard_never_nudges_and_its_reasons_hold(largest, threshold):
     guard = LevelGuard(threshold)

@@ -59,6 +59,7 @@ def play(knobs: ElcheSettings, speeds, windows) -> list[tuple[Balancer, Decision
     return played
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(KNOBS, st.lists(SPEEDS, min_size=1, max_size=5), st.lists(WINDOWS, max_size=12))
 def test_counts_anchor_phase_and_growth_keep_their_bounds(knobs, speeds, windows):
@@ -94,6 +95,7 @@ def test_counts_anchor_phase_and_growth_keep_their_bounds(knobs, speeds, windows
         anchor = applied.anchor
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(KNOBS, st.lists(SPEEDS, min_size=2, max_size=5), st.lists(WINDOWS, min_size=1, max_size=12))
 def test_a_slower_rank_never_gets_more_than_a_faster_one_beyond_the_dead_zone(
@@ -111,6 +113,7 @@ def test_a_slower_rank_never_gets_more_than_a_faster_one_beyond_the_dead_zone(
                 assert reported.counts[slow] <= most
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(KNOBS, st.lists(SPEEDS, min_size=1, max_size=5), st.lists(WINDOWS, max_size=8))
 def test_the_same_inputs_give_the_same_decisions(knobs, speeds, windows):
@@ -118,6 +121,7 @@ def test_the_same_inputs_give_the_same_decisions(knobs, speeds, windows):
     assert [window[:2] for window in first] == [window[:2] for window in second]
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     st.lists(SPEEDS, min_size=2, max_size=5),
@@ -142,6 +146,7 @@ def test_within_twelve_windows_of_a_step_counts_are_the_ratio_of_speeds(
         assert abs(count - ideal) <= 0.06 * ideal + 1
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.floats(2, 120), min_size=2, max_size=5), st.floats(0, 60), st.floats(0, 20))
 def test_overhead_comes_below_the_target_within_twelve_windows(speeds, sync_ms, fill_ms):
@@ -152,9 +157,10 @@ def test_overhead_comes_below_the_target_within_twelve_windows(speeds, sync_ms, 
     assert overhead <= 0.0501
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
-    st.lists(st.floats(2, 60), min_size=2, max_size=4),
+    st.lists(st.floats(3, 60), min_size=2, max_size=4),  # calm overhead: at most 1 / 31
     st.lists(st.lists(st.floats(0.9, 1.1), min_size=4, max_size=4), min_size=14, max_size=14),
     st.integers(6, 13),
     st.integers(0, 3),
@@ -170,7 +176,7 @@ def test_one_hiccup_of_five_seconds_never_changes_the_anchor(speeds, jitter, whe
             odd[rank] += 5000 / max(1, shaken.balancer.counts[Rank(rank)] - 1)
         shaken.report(odd_ms=odd, sync_ms=5001.0 if number == when else 1.0)
         shaken.balancer.apply(Stable())
-    assert shaken.balancer.anchor == calm.balancer.anchor
+    assert shaken.balancer.anchor == calm.balancer.anchor == 10
 
 
 @pytest.mark.parametrize(

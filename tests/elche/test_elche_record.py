@@ -30,6 +30,7 @@ GOOD = {
 }
 
 
+@pytest.mark.slow
 @given(RECORDS)
 def test_a_record_survives_json(record):
     assert ElcheRecord.from_values(json.loads(json.dumps(record.to_values()))) == record

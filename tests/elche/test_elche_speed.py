@@ -81,6 +81,7 @@ def test_the_median_of_an_even_number_is_the_lower_middle():
     assert median([9.0, 1.0, 5.0]) == 5
 
 
+@pytest.mark.slow
 @given(st.lists(MS, min_size=1, max_size=20))
 def test_the_mean_lies_among_the_last_five_samples(samples):
     last = samples[-5:]
@@ -89,6 +90,7 @@ def test_the_mean_lies_among_the_last_five_samples(samples):
     assert min(last) * (1 - 1e-9) <= mean <= max(last) * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(80, 120), min_size=5, max_size=5), st.floats(0.01, 1e6), st.integers(0, 4)
 )
@@ -99,6 +101,7 @@ def test_one_hiccup_in_a_steady_ring_moves_the_mean_by_less_than_the_jitter(stea
     assert 64 - 1e-9 <= mean <= 160 + 1e-9
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(95, 105), min_size=2, max_size=9), st.floats(2.5, 100))
 def test_a_step_is_known_after_two_windows(steady, factor):
     slow = ring(*steady, 100 * factor, 100 * factor)

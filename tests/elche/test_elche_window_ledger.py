@@ -103,6 +103,7 @@ def test_counting_and_timing_are_reset_apart():
     assert ledger.window(R) == WindowLedger().window(R)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(ANY, ANY, st.none() | ANY)))
 def test_whatever_a_rank_reports_the_sums_stay_sound(batches):
     ledger = WindowLedger()
@@ -116,6 +117,7 @@ def test_whatever_a_rank_reports_the_sums_stay_sound(batches):
         assert not math.isnan(value)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(MS, MS, MS), min_size=2))
 def test_the_delivered_scale_is_never_below_the_compute_scale(batches):
     ledger = WindowLedger()
@@ -132,6 +134,7 @@ def test_rows_of_a_coalesced_report_carry_their_own_spacing():
     assert delivered_spacing(8.0, ()) == ()
 
 
+@pytest.mark.slow
 @given(ANY, st.lists(ANY, max_size=8))
 def test_spacings_of_a_report_are_never_negative_and_cover_a_gap_that_holds_them(gap, spacings):
     rows = delivered_spacing(gap, spacings)
