@@ -10,6 +10,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "flodl_core"
 
+DOCSTRING = re.compile(r'""".*?"""', re.DOTALL)
+TEXT = re.compile(r"""\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'""")
+COMMENT = re.compile(r"(?<=\s)#(?= |\s|$).*")
+WORD = re.compile(r"[A-Za-z0-9_.\-/]+")
+NAME = re.compile(r"[A-Za-z_]\w*")
+
 
 @dataclass
 class CodeIndex:
@@ -20,9 +26,9 @@ class CodeIndex:
     members: dict = field(default_factory=dict)
     """Class name, or dotted module, to the names in it."""
     names: set = field(default_factory=set)
-    """Everything that is defined, assigned, taken or imported anywhere."""
+    """Every name in the code, docstrings, comments and texts left out."""
     words: set = field(default_factory=set)
-    """Every string constant that is not a docstring, and the words in it."""
+    """Every text on one line, and the words in it."""
 
 
 def attribute_docs(body):
@@ -50,38 +56,29 @@ def module_name(path):
     return ".".join(part for part in parts if part != "__init__")
 
 
-def _is_docstring(node, parents):
-    return isinstance(parents.get(node), ast.Expr)
+def _targets(node):
+    if isinstance(node, ast.AnnAssign):
+        return [node.target]
+    return node.targets if isinstance(node, ast.Assign) else []
 
 
-def _names_of(node):
-    match node:
-        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
-            return [node.name]
-        case ast.Name():
-            return [node.id]
-        case ast.Attribute():
-            return [node.attr]
-        case ast.arg() | ast.keyword():
-            return [node.arg] if node.arg else []
-        case ast.alias():
-            return [*node.name.split("."), *([node.asname] if node.asname else [])]
-    return []
-
-
-def _class_members(node):
+def _defined(body):
+    """Return the names that a class or module body defines or imports."""
     found = set()
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(inner.name)
-        elif isinstance(inner, ast.AnnAssign | ast.Assign):
-            targets = [inner.target] if isinstance(inner, ast.AnnAssign) else inner.targets
-            for target in targets:
-                if isinstance(target, ast.Name):
-                    found.add(target.id)
-                elif isinstance(target, ast.Attribute):
-                    found.add(target.attr)
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update((alias.asname or alias.name) for alias in node.names)
+        else:
+            found.update(one.id for one in _targets(node) if isinstance(one, ast.Name))
     return found
+
+
+def _members_of(node, lines):
+    """Return fields, methods and attributes of a class."""
+    source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    return _defined(node.body) | set(re.findall(r"\bself\.(\w+)", source))
 
 
 @cache
@@ -89,26 +86,19 @@ def code_index():
     """Read the whole package once."""
     index = CodeIndex()
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = parse(path)
+        source = path.read_text(encoding="utf-8")
         module = module_name(path)
         parts = module.split(".") if module else []
         index.modules |= {".".join(parts[: i + 1]) for i in range(len(parts))}
-        top = index.members.setdefault(module, set())
-        parents = {}
-        for node in ast.walk(tree):
-            for child in ast.iter_child_nodes(node):
-                parents[child] = node
-            index.names.update(_names_of(node))
-            if isinstance(node, ast.ClassDef):
-                index.members.setdefault(node.name, set()).update(_class_members(node))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
-                if _is_docstring(node, parents):
-                    continue
-                raw = node.value
-                text = raw.decode("latin-1") if isinstance(raw, bytes) else raw
-                index.words.add(text)
-                index.words.update(re.findall(r"[A-Za-z0-9_.\-/]+", text))
+        tree = parse(path)
+        index.members.setdefault(module, set()).update(_defined(tree.body))
+        lines = source.splitlines()
         for node in tree.body:
-            top.update(name for inner in ast.walk(node) for name in _names_of(inner))
-    index.modules.discard("")
+            if isinstance(node, ast.ClassDef):
+                index.members.setdefault(node.name, set()).update(_members_of(node, lines))
+        code = COMMENT.sub("", DOCSTRING.sub("", source))
+        for text in TEXT.findall(code):
+            index.words.add(text[1:-1])
+            index.words.update(WORD.findall(text))
+        index.names.update(NAME.findall(TEXT.sub("", code)))
     return index
