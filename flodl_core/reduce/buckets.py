@@ -81,6 +81,13 @@ def buffer_spans(geometry: Geometry) -> tuple[Run, ...]:
     return _spans(geometry.buffers, (True,) * len(geometry.buffers))
 
 
+def covers_region(spans: Sequence[Run], numel: int) -> bool:
+    """Return whether nothing but zero padding of a region of `numel` values is outside."""
+    if len(spans) != 1 or spans[0].offset != 0:
+        return numel == 0
+    return numel - spans[0].length <= _MAX_GAP_VALUES
+
+
 def _spans(segments: Sequence[Segment], active: Sequence[bool]) -> tuple[Run, ...]:
     runs: list[Run] = []
     joinable = False

@@ -47,18 +47,22 @@ def divergence_triple(pre: F32, post: F32, spans: Sequence[Run]) -> Divergence:
     return _triple_of(_Sums(pre, post, spans).run(overwrite=False), spans)
 
 
-def adopt_and_compare(pre: F32, post: F32, spans: Sequence[Run]) -> Divergence:
+def adopt_and_compare(
+    pre: F32, post: F32, spans: Sequence[Run], *, pre_norm: float | None = None
+) -> Divergence:
     """Compare as `divergence_triple` does, and overwrite `pre` with `post` over the spans.
 
     Args:
         pre: the snapshot's parameter region, f32; on return it holds the consensus.
         post: the consensus' parameter region, f32, of the same length.
         spans: the runs that took part in the round.
+        pre_norm: norm of the snapshot over the spans, where it is known already.
 
     Raises:
         LocalProtocolError: the regions differ in length.
     """
-    return _triple_of(_Sums(pre, post, spans).run(overwrite=True), spans)
+    sums = _Sums(pre, post, spans, pre_square=None if pre_norm is None else pre_norm**2)
+    return _triple_of(sums.run(overwrite=True), spans)
 
 
 def _triple_of(sums: tuple[float, float, float], spans: Sequence[Run]) -> Divergence:
@@ -80,13 +84,16 @@ def _triple_of(sums: tuple[float, float, float], spans: Sequence[Run]) -> Diverg
 class _Sums:
     """Σ pre², Σ post² and Σ (pre − post)² over spans."""
 
-    def __init__(self, pre: F32, post: F32, spans: Sequence[Run]) -> None:
+    def __init__(
+        self, pre: F32, post: F32, spans: Sequence[Run], *, pre_square: float | None = None
+    ) -> None:
         if pre.size != post.size:
             raise LocalProtocolError(
                 f"the snapshot has {pre.size} values and the consensus {post.size}, expected as "
                 "many"
             )
         self._pre, self._post, self._spans = pre, post, spans
+        self._pre_square = pre_square
         self._apart = np.empty(_PIECE_VALUES, np.float32)
 
     def run(self, *, overwrite: bool) -> tuple[float, float, float]:
@@ -97,11 +104,14 @@ class _Sums:
                 for start in range(offset, offset + length, _PIECE_VALUES):
                     end = min(start + _PIECE_VALUES, offset + length)
                     pre, post = self._pre[start:end], self._post[start:end]
-                    pre_sum += sum_of_squares(pre)
+                    if self._pre_square is None:
+                        pre_sum += sum_of_squares(pre)
                     post_sum += sum_of_squares(post)
                     apart_sum += self._apart_of(pre, post)
                     if overwrite:
                         np.copyto(pre, post)
+        if self._pre_square is not None:
+            pre_sum = self._pre_square
         return pre_sum, post_sum, apart_sum
 
     def _apart_of(self, pre: F32, post: F32) -> float:

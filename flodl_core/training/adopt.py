@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from flodl_core.messages.job import Segment
-from flodl_core.reduce.buckets import Run
+from flodl_core.reduce.buckets import Run, covers_region
 from flodl_core.reduce.divergence import Divergence, adopt_and_compare, divergence_triple
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.placement import F32
@@ -32,7 +32,7 @@ def adopt_params(layout: FlatLayout, consensus: F32, *, spans: Sequence[Run]) ->
 
 
 def adopt_and_measure(
-    layout: FlatLayout, consensus: F32, *, snapshot: F32, spans: Sequence[Run]
+    layout: FlatLayout, consensus: F32, *, snapshot: F32, spans: Sequence[Run], norm: float
 ) -> Divergence:
     """Overwrite the active parameter segments; return how far the snapshot was from them.
 
@@ -41,9 +41,11 @@ def adopt_and_measure(
         consensus: the committed parameter region; it is only read.
         snapshot: the slot's parameter region, which may be where the model lives.
         spans: the runs that took part, as the params round covered them.
+        norm: of the snapshot's whole parameter region.
     """
     if is_live(layout, snapshot):
-        divergence = adopt_and_compare(snapshot, consensus, spans)
+        known = norm if covers_region(spans, snapshot.size) else None
+        divergence = adopt_and_compare(snapshot, consensus, spans, pre_norm=known)
         _adopt_outside(layout, consensus, spans)
     else:
         divergence = divergence_triple(snapshot, consensus, spans)

@@ -136,5 +136,9 @@ class RankRounds:
             adopt_params(self._layout, consensus, spans=self._spans)
             return None
         return adopt_and_measure(
-            self._layout, consensus, snapshot=self._star.slot.params, spans=self._spans
+            self._layout,
+            consensus,
+            snapshot=self._star.slot.params,
+            spans=self._spans,
+            norm=offer.verdict.pre_norm,
         )

@@ -13,7 +13,6 @@ The parameters live in the slot, as a CPU rank's do, so the bench's tensors are 
 there before each timed round; other backends of the run then average the same memory.
 """
 
-import torch
 from plane_services import connect, end_services, geometry_of, make_layout, start_services
 from torch import nn
 

@@ -171,9 +171,7 @@ def geometry_of(shapes: list[list[int]]) -> Geometry:
         for size in reversed(shape):
             strides.insert(0, numel)
             numel *= size
-        view = View(
-            name=str(index), shape=tuple(shape), strides=tuple(strides), storage_offset=0
-        )
+        view = View(name=str(index), shape=tuple(shape), strides=tuple(strides), storage_offset=0)
         segments.append(
             Segment(
                 name=str(index),
@@ -260,7 +258,9 @@ class _RelayEnd:
         self.star.on_link_closed(f"closed: {error}")
 
 
-def _mux(sock: socket.socket, layout: Layout, generation: int, host: str, *, is_root: bool) -> MuxEnd:
+def _mux(
+    sock: socket.socket, layout: Layout, generation: int, host: str, *, is_root: bool
+) -> MuxEnd:
     """The end of a mux connection whose keys both sides derive from the layout's secret."""
 
     def key(direction: str, kind: str, size: int) -> bytes:

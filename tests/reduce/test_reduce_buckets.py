@@ -14,6 +14,7 @@ from flodl_core.reduce.buckets import (
     active_spans,
     bucket_values,
     buffer_spans,
+    covers_region,
     cut_buckets,
 )
 
@@ -106,3 +107,13 @@ def test_frozen_parameters_take_part_in_cycle_0_and_once_any_rank_unfroze_them()
 def test_flags_of_another_geometry_are_refused() -> None:
     with pytest.raises(LocalProtocolError, match="2 unfrozen flags"):
         active_segments(geometry([4]), Cycle(1), np.zeros(2))
+
+
+@given(SIZES, st.data())
+def test_spans_cover_a_region_if_every_segment_with_values_is_active(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    shape = geometry(sizes)
+    active = data.draw(st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes)))
+    is_whole = all(wanted or size == 0 for wanted, size in zip(active, sizes, strict=True))
+    assert covers_region(active_spans(shape, active), shape.params_numel) is is_whole

@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flodl_core.errors import LocalProtocolError
 from flodl_core.reduce.buckets import Run
-from flodl_core.reduce.divergence import Divergence, divergence_triple
+from flodl_core.reduce.divergence import Divergence, adopt_and_compare, divergence_triple
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 100_000))
 def test_it_is_the_relative_distance_over_the_spans(seed: int, size: int) -> None:
     random = np.random.default_rng(seed)
@@ -54,3 +55,32 @@ def test_neither_array_is_changed_and_large_values_do_not_overflow() -> None:
     triple = divergence_triple(pre, post, (Run(0, 3),))
     assert triple.divergence == pytest.approx(2.0)
     assert pre.tolist() == np.full(3, 3e38, np.float32).tolist()
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 100_000), st.booleans())
+def test_adopting_compares_the_same_and_changes_the_spans_only(
+    seed: int, size: int, knows_norm: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    pre = random.standard_normal(size + 20).astype(np.float32)
+    post = random.standard_normal(size + 20).astype(np.float32)
+    spans = (Run(0, size), Run(size + 10, 10))
+    before = pre.copy()
+    norm = float(np.linalg.norm(np.r_[pre[:size], pre[size + 10 :]].astype(np.float64)))
+    expected = divergence_triple(pre, post, spans)
+    found = adopt_and_compare(pre, post, spans, pre_norm=norm if knows_norm else None)
+    assert found.divergence == expected.divergence
+    assert found.post_norm == expected.post_norm
+    assert found.pre_norm == pytest.approx(norm, rel=1e-5)
+    np.testing.assert_array_equal(pre[:size], post[:size])
+    np.testing.assert_array_equal(pre[size : size + 10], before[size : size + 10])
+    np.testing.assert_array_equal(pre[size + 10 :], post[size + 10 :])
+
+
+def test_a_small_step_of_large_values_keeps_its_digits() -> None:
+    """A distance of 1e-6 of the norm: the difference is taken before it is squared."""
+    pre = np.full(10_000, 1.0, np.float32)
+    post = pre * np.float32(1 + 2.0**-20)
+    triple = divergence_triple(pre, post, (Run(0, 10_000),))
+    assert triple.divergence == pytest.approx(2.0**-20, rel=1e-5)
