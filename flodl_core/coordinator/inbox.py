@@ -15,6 +15,7 @@ from flodl_core.coordinator import dead_ranks, ending
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import Severity
 from flodl_core.coordinator.events import HostStatsReported, RankMessage
+from flodl_core.coordinator.liveness import BURNING_S
 from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import EpochFacts, RunStage, RunState
 from flodl_core.ids import RankPhase
@@ -66,7 +67,7 @@ def take_host_stats(state: RunState, event: HostStatsReported, now: Seconds) -> 
         return
     if stats.state in _NOT_RUNNING:
         record.burned_at = None
-    elif record.cpu_s is not None and stats.cpu_s > record.cpu_s:
+    elif record.cpu_s is not None and stats.cpu_s - record.cpu_s >= BURNING_S:
         record.burned_at = now
     record.cpu_s = stats.cpu_s
 

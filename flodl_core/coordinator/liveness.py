@@ -22,6 +22,9 @@ from flodl_core.units import Seconds
 STATS_FRESH_S: Seconds = 5.0
 """Word from the operating system is each second; older than this it proves nothing."""
 
+BURNING_S: Seconds = 0.05
+"""CPU time between two of those words that is work; a rank that only waits uses a hundredth."""
+
 MEAN_BATCHES_OF_PROGRESS = 20
 """A rank may take this many of its mean batches for one."""
 
