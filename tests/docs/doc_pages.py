@@ -18,6 +18,7 @@ BLOCKS = {
     "not-sent": doc_tables.not_sent,
     "coordinator-events": doc_tables.coordinator_events,
     "coordinator-effects": doc_tables.coordinator_effects,
+    "rings": doc_tables.rings,
     "train-job": doc_tables.train_job,
     "step-context": doc_tables.step_context,
     "state-fields": doc_tables.state_fields,

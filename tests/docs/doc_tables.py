@@ -4,9 +4,10 @@ import ast
 import enum
 import inspect
 import re
+import tomllib
 import typing
 
-from doc_code import PACKAGE, attribute_docs, parse
+from doc_code import PACKAGE, ROOT, attribute_docs, parse
 from doc_text import table
 
 from flodl_core import ids, units
@@ -163,6 +164,14 @@ def not_sent():
     }
     idle = [kind for kind in NUMBERS if kind.__name__ not in called]
     return table(["kind", "message"], [(NUMBERS[kind], f"`{kind.__name__}`") for kind in idle])
+
+
+def rings():
+    """Return the rings of the import contract, outer to inner."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    layers = next(one["layers"] for one in contracts if one["type"] == "layers")
+    return "```text\n" + "\n".join(layers).replace("flodl_core.", "") + "\n```\n"
 
 
 SIZES = (
