@@ -106,7 +106,7 @@ class RankPhase(StrEnum):
 
 
 class ExitCode:
-    """The exit codes of the `flodl` command (DESIGN section 16)."""
+    """The exit codes of the `flodl` command."""
 
     DONE = 0
     FAILED = 1

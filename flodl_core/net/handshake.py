@@ -100,7 +100,7 @@ async def answer_handshake(
         )
     raise TokenRequiredError(
         f"{newcomer.peer} asked to join without the token",
-        fix="pass --token to `flodl join` there.",
+        fix="give `flodl join` there --token-file, or set FLODL_TOKEN.",
     )
 
 

@@ -55,13 +55,18 @@ def _train(order: RankOrder, channel: RankChannel, log: ProcessLog) -> int:
     from flodl_core.ids import ExitCode
     from flodl_core.messages.timing import Exiting
     from flodl_core.planes.star_client import StarClient
-    from flodl_core.training.load import load_job
+    from flodl_core.training.load import JobSource, load_job
     from flodl_core.training.seat import Seat, share_cores
     from flodl_core.training.worker import RankWorker
 
     envelope = order.envelope
     try:
-        seat = Seat(envelope=envelope, rank=order.rank)
+        seat = Seat(
+            envelope=envelope,
+            rank=order.rank,
+            source=JobSource(order.job, order.job_path),
+            loader_workers=order.loader_workers,
+        )
         share_cores(seat)
         job = load_job(order.job, path=order.job_path)
         star = StarClient(

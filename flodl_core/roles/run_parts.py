@@ -1,6 +1,7 @@
 """The parts of a run's room, each made from the plan: logs, alerts, window, board, port."""
 
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ def make_records(
         log=log,
         journal=journal,
         desk=AlertDesk(log, journal, command=command),
-        writer=BundleWriter(plan.save_stem, host=plan.local_host, log=log),
+        writer=BundleWriter(plan.save_stem, name=plan.name, host=plan.local_host, log=log),
         sample_log=sample_log,
     )
 
@@ -142,6 +143,11 @@ def dialled_host(bind: str) -> str:
     if bind == "0.0.0.0":  # noqa: S104 - recognised, not bound
         return "127.0.0.1"
     return "::1" if bind == "::" else bind
+
+
+def shown_host(bind: str) -> str:
+    """Return the host part that another machine dials for a port bound to `bind`."""
+    return platform.node() or "HOST" if bind in {"0.0.0.0", "::"} else bind  # noqa: S104
 
 
 def make_placer(

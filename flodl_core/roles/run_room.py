@@ -58,6 +58,7 @@ from flodl_core.roles.run_parts import (
     make_placer,
     make_records,
     port_config,
+    shown_host,
 )
 from flodl_core.roles.started_hosts import HostPlan, StartedHosts
 from flodl_core.roles.window import JoinWindow, Secrets, WindowReports
@@ -213,8 +214,9 @@ class RunRoom:
             f"its directory is {self._directory.path}"
         )
         if self._start_mode is not None:
+            address = join_host_port(shown_host(self._join.bind), number)
             token_path = self._directory.token_path
-            self._say(f"to add a host: flodl join {self._dialled} --token-file {token_path}")
+            self._say(f"to add a host: flodl join {address} --token-file {token_path}")
         return port
 
     # -- what the window tells -----------------------------------------------------
@@ -310,10 +312,11 @@ class RunRoom:
         if self._controller is None:
             self._window.take(Aborted(reason=f"stopped by {who} before the world formed"))
             return f"{who}: the window is closed, nothing was trained"
-        self._controller.post(StopRequested(kind, code, who))
         if kind is StopKind.NOW:
             self._is_abrupt = True
-            return f"{who}: stopping at once"
+            self._controller.post(StopRequested(kind, ExitCode.NOT_SAVED, who))
+            return f"{who}: stopping at once, nothing more is saved"
+        self._controller.post(StopRequested(kind, code, who))
         grace = self._plan.config.stop_grace_s
         return f"{who}: finishing the window, then saving (within {grace:g} s); once more: at once"
 

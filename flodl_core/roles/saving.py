@@ -35,13 +35,15 @@ class BundleWriter:
 
     Args:
         stem: of the files.
+        name: of the run.
         host: the launcher's host, which the meta file names.
         log: of the launcher.
     """
 
-    def __init__(self, stem: Path, *, host: HostName, log: ProcessLog) -> None:
+    def __init__(self, stem: Path, *, name: str, host: HostName, log: ProcessLog) -> None:
         self.stem = stem
         self.state = CheckpointState()
+        self._name = name
         self._host = host
         self._log = log
         self._envelope: Envelope | None = None
@@ -77,18 +79,25 @@ class BundleWriter:
     def _write(self, save: PinnedSave) -> None:
         assert self._envelope is not None
         order = save.order
+        facts = describe_save(
+            order.facts,
+            self._envelope.spec,
+            reason=order.reason,
+            host=self._host,
+            created_at=clock.utc_iso(),
+        )
         write_bundle(
             self.stem,
             self._envelope.geometry,
             params=save.view.params,
             buffers=save.view.buffers,
             local_buffers=order.local_buffers,
-            facts=describe_save(
-                order.facts,
-                self._envelope.spec,
-                reason=order.reason,
-                host=self._host,
-                created_at=clock.utc_iso(),
+            facts=facts.model_copy(
+                update={
+                    "run_name": self._name,
+                    "model_sig": self._envelope.model_sig,
+                    "dataset_sig": self._envelope.dataset_sig,
+                }
             ),
         )
 

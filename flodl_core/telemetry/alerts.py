@@ -1,6 +1,6 @@
 """Alerts: what somebody should know at once, with repeats folded into one.
 
-What it is: the collapse rule of RULES section 23 as a pure machine. The first
+What it is: the collapse rule of alerts as a pure machine. The first
 alert of a (class, path) is emitted at once; those that follow within ten seconds
 of that emission are counted, and the next one after it carries the count.
 What it is not: a writer. Its records go to the journal and the status document.

@@ -211,7 +211,7 @@ class EndState(Section):
 
 
 class StateDocument(Section):
-    """The whole status document (DESIGN section 13)."""
+    """The whole status document."""
 
     schema_version: int = SCHEMA_VERSION
     run: RunState

@@ -39,7 +39,7 @@ from flodl_core.wire.frame import (
     TagError,
 )
 
-VALUE_BYTES: Final = {"f32": 4, "f64": 8}
+VALUE_BYTES: Final = {"f32": 4, "f64": 8, "bf16": 2}
 """The dtypes that travel and the bytes of one value."""
 
 _INDEX: Final = Struct("!I")

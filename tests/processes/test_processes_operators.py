@@ -67,7 +67,7 @@ def test_a_second_signal_ends_at_once(launch) -> None:
     run.signal(signal.SIGINT)
     run.until_said("note", "once more: at once")
     run.signal(signal.SIGINT)
-    assert run.finish(SHORT_S) == 130
+    assert run.finish(SHORT_S) == 5
     run.check_quiet()
     assert "at once" in run.summary["detail"]
 
@@ -89,7 +89,7 @@ def test_a_stop_now_by_command_ends_at_once(launch) -> None:
     run.until("it trains", lambda: is_training(run))
     said = run.flodl("stop", "--now")
     assert said.code == 0, said
-    assert run.finish(SHORT_S) == 4
+    assert run.finish(SHORT_S) == 5
     run.check_quiet()
     assert not look_until(lambda: run.processes(), 0)
     assert "at once" in run.summary["detail"]
