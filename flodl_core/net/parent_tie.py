@@ -35,7 +35,7 @@ def tie_to_parent(
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leave = on_gone or _leave
-    _ask_kernel()
+    die_with_parent()
     if os.getppid() != parent_pid:
         leave()
         return
@@ -64,8 +64,11 @@ def tie_from_environment(
     tie_to_parent(parent_pid, liveness_fd, on_gone=on_gone)
 
 
-def _ask_kernel() -> None:
-    """Ask for SIGKILL at the parent's death, where the system offers that."""
+def die_with_parent() -> None:
+    """Ask the kernel for SIGKILL at the end of the thread that started this process, if it can.
+
+    The parent may be gone already: compare its id afterwards.
+    """
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -24,6 +24,11 @@ def move_batch(batch: Batch, device: torch.device) -> Batch:
     )
 
 
+def pin_batch(batch: Batch) -> Batch:
+    """Return the batch with every tensor in pinned memory, from which a copy to a GPU overlaps."""
+    return _map_leaves(batch, lambda leaf: leaf.pin_memory() if torch.is_tensor(leaf) else leaf)
+
+
 def cut_batch(batch: Batch, micro_batch: int) -> Iterator[tuple[Batch, float]]:
     """Yield the batch in pieces of at most `micro_batch` samples, each with its share of it.
 

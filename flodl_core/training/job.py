@@ -29,6 +29,7 @@ from flodl_core.training.step_context import StepContext
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
 BATCH_SIZE_MAX = 1 << 20
+WORKERS_MAX = 64
 
 
 class MapDataset(Protocol):
@@ -61,6 +62,8 @@ class TrainJob:
     """Passes over the data; a run may set another."""
     collate: Callable[[list[Any]], Batch] | None = None
     """Makes a batch of a list of samples; torch's default_collate if None."""
+    workers: int = 0
+    """Processes that read samples for each rank; a host may set another number."""
     eval_dataset: Callable[[], MapDataset] | None = None
     """Builds the data that `metric` sees."""
     metric: Callable[[nn.Module, Iterable[Batch], torch.device], float] | None = None
@@ -88,8 +91,9 @@ class TrainJob:
         for name in ("collate", "eval_dataset", "metric", "scheduler", "report", "on_device"):
             if getattr(self, name) is not None:
                 _require_callable(name, getattr(self, name))
-        _require_count("batch_size", self.batch_size, BATCH_SIZE_MAX)
-        _require_count("epochs", self.epochs, 1 << 31)
+        _require_count("batch_size", self.batch_size, 1, BATCH_SIZE_MAX)
+        _require_count("epochs", self.epochs, 1, 1 << 31)
+        _require_count("workers", self.workers, 0, WORKERS_MAX)
         if self.precision not in get_args(Precision):
             raise JobError(
                 f"TrainJob.precision is {self.precision!r}",
@@ -120,10 +124,10 @@ def _require_callable(name: str, value: object) -> None:
         )
 
 
-def _require_count(name: str, value: int, largest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+def _require_count(name: str, value: int, least: int, largest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= largest:
         raise JobError(
-            f"TrainJob.{name} is {value!r}", fix=f"give a whole number from 1 to {largest}"
+            f"TrainJob.{name} is {value!r}", fix=f"give a whole number from {least} to {largest}"
         )
 
 

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +24,19 @@ _RECIPES = "flodl_core.recipes"
 
 _NOT_THE_JOBS = ("importlib", "/torch/", "flodl_core/training/")
 """Parts of the file names of frames that say nothing about a job's own code."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSource:
+    """How another process of this host finds the job.
+
+    Attributes:
+        ref: recipe, module or file, with its options.
+        path: this host's copy of the file, where the kind is file.
+    """
+
+    ref: JobRef
+    path: Path | None = None
 
 
 def load_job(ref: JobRef, *, path: Path | None = None) -> TrainJob:

@@ -1,79 +1,118 @@
-"""Samples by their place in a pass: fetched, seeded one by one, and collated.
+"""The rank's loader: batches by their place, read ahead by whatever the run has for it.
 
-Random augmentation of a sample depends on (run seed, pass, sample id) alone, so it
-is the same whichever rank draws the sample. Reading happens on the training thread;
-torch's generator is put back after it, and those of Python and numpy are seeded
-anew for the step.
+With loader workers that is processes of their own; without, the rank's own process
+while it waits. What comes out is the same bits either way, and the samples of each
+batch are the pacer's choice alone: the loader knows which batches come next, and
+forgets what it has read when they change.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch.utils.data import default_collate
 
-from flodl_core.dispatch.permutation import Permutation
-from flodl_core.dispatch.seeds import derive_seed
-from flodl_core.errors import JobError
+from flodl_core.errors import LocalProtocolError
 from flodl_core.training.batches import Batch, move_batch
-from flodl_core.training.job import MapDataset
-from flodl_core.training.signatures import seed_generators
+from flodl_core.training.event_log import EventLog
+from flodl_core.training.generator_turns import GeneratorTurns
+from flodl_core.training.inspection import build_dataset
+from flodl_core.training.job import MapDataset, TrainJob
+from flodl_core.training.loader_pool import LoaderPool
+from flodl_core.training.loader_wire import LoaderOrder
+from flodl_core.training.read_ahead import OwnReader, ReadAhead
+from flodl_core.training.samples import BatchPlace, PassOrder, SampleReader, seed_step
+from flodl_core.training.seat import Seat
+from flodl_core.training.signatures import seeded
 
 
 class SampleLoader:
-    """Fetches batches of one run's training data.
+    """Gives the training thread its batches.
 
     Args:
-        dataset: map-style.
-        collate: makes a batch of samples; torch's default_collate if None.
+        source: reads them.
         seed: of the run.
-        n_samples: what the run agreed on.
-
-    Raises:
-        JobError: the dataset has another length here.
+        turns: the process's generators, which the training thread holds.
     """
 
-    def __init__(
-        self,
-        dataset: MapDataset,
-        collate: Callable[[list[Any]], Batch] | None,
-        *,
-        seed: int,
-        n_samples: int,
-    ) -> None:
-        if len(dataset) != n_samples:
-            raise JobError(
-                f"the dataset has {len(dataset)} samples here, and the run agreed on {n_samples}",
-                fix="use the same data on every host",
-            )
-        self._dataset = dataset
-        self._collate = collate or default_collate
+    def __init__(self, source: ReadAhead, *, seed: int, turns: GeneratorTurns) -> None:
+        self._source = source
         self._seed = seed
-        self._permutation: tuple[int, Permutation] | None = None
+        self._turns = turns
 
-    def fetch(self, pass_index: int, offset: int, size: int) -> Batch:
-        """Return the batch at positions `offset` … of a pass.
+    @property
+    def depth(self) -> int:
+        """How many batches ahead it wants to know."""
+        return self._source.depth
+
+    def fetch(self, place: BatchPlace, ahead: Sequence[BatchPlace] = ()) -> Batch:
+        """Return a batch, and seed the step's own draws of Python and numpy.
 
         Args:
-            pass_index: which pass over the data.
-            offset: position in the pass's order.
-            size: samples, at least 1.
+            place: which samples.
+            ahead: the batches after it, `depth` of them at most.
+
+        Raises:
+            Exception: whatever reading a sample raises.
         """
-        torch_state = torch.default_generator.get_state()
-        samples = []
-        for sample_id in self._order(pass_index).ids(offset, size).tolist():
-            seed_generators(derive_seed(self._seed, "sample", pass_index, sample_id))
-            samples.append(self._dataset[sample_id])
-        batch = self._collate(samples)
-        seed_generators(derive_seed(self._seed, "step", pass_index, offset))
-        torch.default_generator.set_state(torch_state)
+        batch = self._source.take(place, ahead)
+        seed_step(self._seed, place)
         return batch
 
-    def _order(self, pass_index: int) -> Permutation:
-        if self._permutation is None or self._permutation[0] != pass_index:
-            order = Permutation(len(self._dataset), self._seed, pass_index)
-            self._permutation = (pass_index, order)
-        return self._permutation[1]
+    def expect(self, ahead: Sequence[BatchPlace]) -> None:
+        """Say which batches come next; what was read of any other is forgotten."""
+        self._source.expect(ahead)
+
+    def lent(self) -> AbstractContextManager[None]:
+        """Let samples be read in this process during a block that runs no code of the job."""
+        return self._turns.lent()
+
+    def close(self) -> None:
+        """End whatever reads; nothing is left running."""
+        self._source.close()
+
+
+def open_loader(job: TrainJob, seat: Seat, log: EventLog) -> SampleLoader:
+    """Open the data of a rank, in as many processes as this host's setting or the job says.
+
+    Args:
+        job: loaded.
+        seat: which rank of which world.
+        log: takes what happens to its readers.
+
+    Raises:
+        JobError: the data cannot be built, or have another length here.
+        LocalProtocolError: workers are asked for, and nobody said how they find the job.
+    """
+    spec = seat.envelope.spec
+    turns = GeneratorTurns()
+    workers = job.workers if seat.loader_workers is None else seat.loader_workers
+    source: ReadAhead
+    if workers:
+        if seat.source is None:
+            raise LocalProtocolError(
+                f"rank {seat.rank} has loader workers, and no source of its job"
+            )
+        order = LoaderOrder(
+            job=seat.source.ref,
+            job_path=seat.source.path,
+            seed=spec.seed,
+            dataset_seed=seat.seed("dataset"),
+            n_samples=spec.n_samples,
+        )
+        source = LoaderPool(order, workers, name=f"rank{seat.rank}", device=seat.device, log=log)
+    else:
+        with seeded(seat.seed("dataset")):
+            dataset = build_dataset(job, name=spec.job.name)
+        source = OwnReader(
+            SampleReader(dataset, job.collate, seed=spec.seed, n_samples=spec.n_samples),
+            PassOrder(spec.n_samples, spec.seed),
+            turns=turns,
+            device=seat.device,
+            log=log,
+        )
+    return SampleLoader(source, seed=spec.seed, turns=turns)
 
 
 def eval_batches(

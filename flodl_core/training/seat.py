@@ -10,12 +10,13 @@ from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import Rank
 from flodl_core.messages.job import Envelope, HostRanks
 from flodl_core.training.job import TrainJob
+from flodl_core.training.load import JobSource
 from flodl_core.training.step_context import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """Which rank of which world.
+    """Which rank of which world, and what its host gives it.
 
     Raises:
         LocalProtocolError: the world has no such rank.
@@ -23,6 +24,10 @@ class Seat:
 
     envelope: Envelope
     rank: Rank
+    source: JobSource | None = None
+    """How its loader workers find the job; needed where there are any."""
+    loader_workers: int | None = None
+    """Processes that read its samples; the job's own number if None."""
 
     def __post_init__(self) -> None:
         """Refuse a rank that no host of the world has."""

@@ -9,7 +9,6 @@ run several as threads.
 import math
 import os
 from collections.abc import Callable
-from typing import Protocol
 
 import torch
 
@@ -33,6 +32,8 @@ from flodl_core.errors import FlodlError, RunLostError
 from flodl_core.ids import ExitCode, RankPhase
 from flodl_core.messages.control import (
     CoordHeartbeat,
+    Cut,
+    ExtendPartition,
     SetCallbackRole,
     Shutdown,
     ShutdownWithSave,
@@ -53,10 +54,13 @@ from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.death_record import write_death_record
+from flodl_core.training.event_log import EventLog
 from flodl_core.training.job import TrainJob
 from flodl_core.training.load import describe_error
+from flodl_core.training.loader import SampleLoader, open_loader
 from flodl_core.training.local_buffers import pack_local_buffers
 from flodl_core.training.rounds import RankRounds, StarPort
+from flodl_core.training.samples import BatchPlace
 from flodl_core.training.seat import Seat
 from flodl_core.training.share_totals import ShareTotals
 from flodl_core.training.snapshot import Claim
@@ -67,23 +71,10 @@ POLL_S = 0.05
 
 HOLD_S = 1.0
 
+_CHANGE_THE_PLAN = (StartEpoch, Update, ExtendPartition, Cut)
+
 _LR_CHANGE = 0.01
 """Relative change of the learning rate that is worth a message."""
-
-Value = bool | int | float | str | None
-
-
-class EventLog(Protocol):
-    """Where the training thread writes what happened; a ProcessLog is one."""
-
-    def info(self, event: str, /, **fields: Value) -> None:
-        """Record what happened."""
-
-    def warning(self, event: str, /, **fields: Value) -> None:
-        """Record what somebody should look at."""
-
-    def exception(self, event: str, error: BaseException, /, **fields: Value) -> None:
-        """Record what failed, with its traceback."""
 
 
 class RankWorker:
@@ -107,6 +98,7 @@ class RankWorker:
         self._log = log
         self._pacer = RankPacer(seat.rank, seat.envelope.spec.batch_size)
         self._totals = ShareTotals()
+        self._loader: SampleLoader | None = None
         self._trainee: Trainee | None = None
         self._rounds: RankRounds | None = None
         self._pass: int | None = None
@@ -130,6 +122,12 @@ class RankWorker:
         assert self._trainee is not None, "the model is not built yet"
         return self._trainee
 
+    @property
+    def loader(self) -> SampleLoader:
+        """What reads this rank's samples, once it is open."""
+        assert self._loader is not None, "the loader is not open yet"
+        return self._loader
+
     def run(self) -> int:
         """Build, train until the coordinator says to leave, and return the exit code.
 
@@ -147,11 +145,15 @@ class RankWorker:
             write_death_record(self._seat, line)
             self._channel.post(Exiting(rank=self._seat.rank, error=line))
             return ExitCode.FAILED
+        finally:
+            if self._loader is not None:
+                self._loader.close()
         self._log.info("training_ended", batches=self._channel.step_count)
         return ExitCode.DONE
 
     def _train_to_the_end(self) -> None:
         self._channel.phase = RankPhase.JOINING
+        self._loader = open_loader(self._job, self._seat, self._log)
         self._trainee = build_trainee(self._job, self._seat, self._star.slot)
         self._rounds = RankRounds(self._trainee.layout, self._star)
         self._meet()
@@ -196,6 +198,14 @@ class RankWorker:
         if plan is not None:
             self._totals.begin(plan.epoch, clock.now())
         self._handle(message)
+        if isinstance(message, _CHANGE_THE_PLAN):
+            self.loader.expect(self._places_ahead())
+
+    def _places_ahead(self) -> tuple[BatchPlace, ...]:
+        return tuple(map(self._place, self._pacer.upcoming(self.loader.depth)))
+
+    def _place(self, batch: TrainBatch) -> BatchPlace:
+        return BatchPlace(self._seat.pass_of(batch.epoch), batch.offset, batch.size)
 
     def _train(self, action: TrainBatch) -> None:
         self._channel.phase = RankPhase.TRAINING
@@ -205,7 +215,7 @@ class RankWorker:
             self._pass = pass_index
             seed_compute(self._seat, pass_index)
         began = clock.now()
-        fetched = trainee.loader.fetch(pass_index, action.offset, action.size)
+        fetched = self.loader.fetch(self._place(action), self._places_ahead())
         batch = move_batch(fetched, self._seat.device)
         have_data = clock.now()
         step = self._pacer.global_step
@@ -214,11 +224,20 @@ class RankWorker:
             global_step=step,
             lr_factor=job.scheduler(step) if job.scheduler else None,
         )
-        loss = _loss_value(job.step(trainee.context, batch))
+        loss = self._loss_value(job.step(trainee.context, batch))
         applied = trainee.context.finish_batch()
         self._note_batch(action, loss, began=began, have_data=have_data)
         self._tell_lr()
         self._handle(BatchFinished(action.size, applied))
+
+    def _loss_value(self, loss: torch.Tensor | float) -> float | None:
+        """Return the loss as a number; None where it is not finite, which no sum may hold."""
+        if isinstance(loss, torch.Tensor) and not loss.is_cpu:
+            with self.loader.lent():
+                value = float(loss.detach())
+        else:
+            value = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+        return value if math.isfinite(value) else None
 
     def _note_batch(
         self, action: TrainBatch, loss: float | None, *, began: Seconds, have_data: Seconds
@@ -268,7 +287,8 @@ class RankWorker:
     def _await_rounds(self, action: AwaitRounds) -> None:
         assert self._rounds is not None
         self._channel.phase = RankPhase.REDUCING
-        result = self._rounds.wait(POLL_S)
+        with self.loader.lent():
+            result = self._rounds.wait(POLL_S)
         if result is None:
             return
         if result.resets_state:
@@ -333,7 +353,8 @@ class RankWorker:
     def _hold(self, action: Hold) -> None:
         idle = action.reason in (HoldReason.NO_PLAN, HoldReason.PLAN_USED_UP)
         self._channel.phase = RankPhase.WAITING if idle else RankPhase.HELD
-        message = self._channel.receive(HOLD_S)
+        with self.loader.lent():
+            message = self._channel.receive(HOLD_S)
         if message is not None:
             self._take(message)
 
@@ -346,12 +367,6 @@ class RankWorker:
         for note in self._pacer.handle(event):
             named = {f"of_{key}" if key == "event" else key: v for key, v in note.fields.items()}
             self._log.info(note.code, **named)
-
-
-def _loss_value(loss: torch.Tensor | float) -> float | None:
-    """Return the loss as a number; None where it is not finite, which no sum may hold."""
-    value = float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss)
-    return value if math.isfinite(value) else None
 
 
 def _ms_since(began: Seconds) -> Milliseconds:

@@ -205,7 +205,7 @@ async def test_a_child_whose_parent_is_already_gone_leaves_at_once():
 
 
 KERNEL_ONLY = "from flodl_core.net import parent_tie; parent_tie._watch = lambda *a: None\n"
-PIPE_ONLY = "from flodl_core.net import parent_tie; parent_tie._ask_kernel = lambda: None\n"
+PIPE_ONLY = "from flodl_core.net import parent_tie; parent_tie.die_with_parent = lambda: None\n"
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ async def test_a_process_may_say_goodbye_when_its_parent_is_gone():
 import os, signal
 from flodl_core.net import parent_tie
 from flodl_core.net.children import own_environment
-parent_tie._ask_kernel = lambda: None
+parent_tie.die_with_parent = lambda: None
 def leave():
     os.write(1, b"goodbye\\n")
     os._exit(0)

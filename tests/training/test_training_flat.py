@@ -106,7 +106,7 @@ def test_channels_last_on_one_rank_only_gives_the_same_snapshot():
 def test_adoption_overwrites_every_active_name_and_no_other(memory_format):
     source, target = Odd(seed=1), Odd(seed=2).to(memory_format=memory_format)
     _, given, _ = snap(source)
-    layout, slot, _ = snap(target)
+    layout, _, _ = snap(target)
     untouched = {name: target.state_dict()[name].clone() for name in ("frozen", "counter", "mask")}
     objects = dict(target.named_parameters())
     active = [segment.trainable for segment in layout.geometry.params]
@@ -128,7 +128,7 @@ def test_adoption_overwrites_every_active_name_and_no_other(memory_format):
 def test_cycle_0_adopts_frozen_parameters_too():
     source, target = Odd(seed=1), Odd(seed=2)
     _, given, _ = snap(source)
-    layout, slot, _ = snap(target)
+    layout, _, _ = snap(target)
     spans = active_spans(layout.geometry, [True] * len(layout.geometry.params))
     adopt_params(layout, given.params, spans=spans)
     assert torch.equal(target.frozen, source.frozen)

@@ -213,7 +213,7 @@ class Cohort:
         self.logs = [MemoryLog() for _ in range(world)]
         self.workers = [
             RankWorker(
-                Seat(envelope=self.envelope, rank=rank),
+                self.seat(rank),
                 jobs[rank] if jobs else job,
                 star=self.star.ports[rank],
                 channel=self.channels[rank],
@@ -234,6 +234,10 @@ class Cohort:
         self.threads = [
             threading.Thread(target=self._run, args=(rank,), daemon=True) for rank in range(world)
         ]
+
+    def seat(self, rank):
+        """The place of a rank; a kind of cohort may give it more."""
+        return Seat(envelope=self.envelope, rank=rank)
 
     def _run(self, rank):
         self.codes[rank] = self.workers[rank].run()

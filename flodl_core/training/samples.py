@@ -1,0 +1,125 @@
+"""Samples by their place in a pass: in which order, under which seed, and as a batch.
+
+Random augmentation of a sample depends on (run seed, pass, sample id) alone, so it
+is the same whichever rank reads the sample, in which process, and how far ahead.
+Whoever reads has the process's random generators to itself and puts them back.
+Reads here run on one of torch's threads, whatever the rank has, so that a sum over
+a sample does not depend on who made it.
+"""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import default_collate
+
+from flodl_core.dispatch.permutation import Permutation
+from flodl_core.dispatch.seeds import derive_seed
+from flodl_core.errors import JobError
+from flodl_core.training.batches import Batch
+from flodl_core.training.job import MapDataset
+from flodl_core.training.signatures import seed_generators
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlace:
+    """Which samples make a batch.
+
+    Attributes:
+        pass_index: which pass over the data.
+        offset: position of the first in the pass's order.
+        size: samples, at least 1.
+    """
+
+    pass_index: int
+    offset: int
+    size: int
+
+    def __str__(self) -> str:
+        """Return `positions 64…95 of pass 0`."""
+        return f"positions {self.offset}…{self.offset + self.size - 1} of pass {self.pass_index}"
+
+
+class PassOrder:
+    """The order of each pass of a run; the last pass asked for is kept."""
+
+    def __init__(self, n_samples: int, seed: int) -> None:
+        self._n_samples = n_samples
+        self._seed = seed
+        self._kept: tuple[int, Permutation] | None = None
+
+    def ids(self, place: BatchPlace) -> list[int]:
+        """Return the ids of a batch's samples, in their order."""
+        kept = self._kept
+        if kept is None or kept[0] != place.pass_index:
+            kept = (place.pass_index, Permutation(self._n_samples, self._seed, place.pass_index))
+            self._kept = kept
+        found: list[int] = kept[1].ids(place.offset, place.size).tolist()
+        return found
+
+
+class SampleReader:
+    """Reads samples under their seeds, and makes batches of them.
+
+    Args:
+        dataset: map-style.
+        collate: makes a batch of samples; torch's default_collate if None.
+        seed: of the run.
+        n_samples: what the run agreed on.
+
+    Raises:
+        JobError: the dataset has another length here.
+    """
+
+    def __init__(
+        self,
+        dataset: MapDataset,
+        collate: Callable[[list[Any]], Batch] | None,
+        *,
+        seed: int,
+        n_samples: int,
+    ) -> None:
+        if len(dataset) != n_samples:
+            raise JobError(
+                f"the dataset has {len(dataset)} samples here, and the run agreed on {n_samples}",
+                fix="use the same data on every host",
+            )
+        self._dataset = dataset
+        self._collate = collate or default_collate
+        self._seed = seed
+
+    def sample(self, pass_index: int, sample_id: int) -> Any:  # noqa: ANN401 - what the job says
+        """Seed the generators for one sample and read it."""
+        seed_generators(derive_seed(self._seed, "sample", pass_index, sample_id))
+        return self._dataset[sample_id]
+
+    def join(self, samples: list[Any]) -> Batch:
+        """Make a batch; chance in it goes on where that of the last sample ended."""
+        return self._collate(samples)
+
+    def read(self, pass_index: int, sample_ids: Sequence[int]) -> Batch:
+        """Read a whole batch."""
+        return self.join([self.sample(pass_index, sample_id) for sample_id in sample_ids])
+
+
+def seed_step(run_seed: int, place: BatchPlace) -> None:
+    """Seed numpy's and Python's generators for the step of a batch; torch's goes on by itself."""
+    seed = derive_seed(run_seed, "step", place.pass_index, place.offset)
+    np.random.seed(seed & 0xFFFFFFFF)
+    random.seed(seed)
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Run a block that reads samples: one torch thread, and torch's generator put back after it."""
+    state, threads = torch.default_generator.get_state(), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.default_generator.set_state(state)
