@@ -29,6 +29,14 @@ class Mode(StrEnum):
     CPU_ASYNC = "cpu_async"
 
 
+class WireDtype(StrEnum):
+    """What parameters travel as between hosts."""
+
+    F32 = "f32"
+    BF16 = "bf16"
+    """Differences from the last committed consensus, rounded to bf16."""
+
+
 class StartMode(StrEnum):
     """Who closes the join window."""
 

@@ -25,7 +25,7 @@ class BucketFrame:
     nbytes: int
     """Bytes of values that follow."""
     dtype: str
-    """f64 for control rounds, f32 for parameters and buffers."""
+    """f64 for control rounds; f32 for values; bf16 for differences from the last commit."""
 
 
 @message(129)

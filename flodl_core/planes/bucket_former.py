@@ -12,15 +12,17 @@ import numpy as np
 
 from flodl_core.planes.round_plan import (
     MAX_AHEAD,
+    Gather,
     RoundPlan,
     gather,
     is_contiguous,
     scatter,
     view_of,
 )
-from flodl_core.planes.segment import F32
+from flodl_core.planes.segment import BF16, F32
 from flodl_core.reduce.buckets import bucket_values
 from flodl_core.reduce.fold import Fold, Term
+from flodl_core.reduce.narrow import Narrow
 
 
 class BucketFormer:
@@ -29,6 +31,13 @@ class BucketFormer:
     def __init__(self) -> None:
         self._fold = Fold()
         self._scratch: dict[int, F32] = {}
+        self._differences: dict[int, BF16] = {}
+        self._base = Gather()
+        self._narrow = Narrow()
+
+    def base(self, plan: RoundPlan, index: int, committed: F32) -> F32 | None:
+        """Return what a narrow round subtracts from local contributions to this bucket."""
+        return self._base.values(committed, plan.buckets[index]) if plan.is_narrow else None
 
     def form(
         self,
@@ -38,7 +47,7 @@ class BucketFormer:
         terms: Sequence[Term],
         mass: float,
         regions: tuple[F32, F32],
-    ) -> F32:
+    ) -> F32 | BF16:
         """Form a bucket in its place.
 
         Args:
@@ -49,8 +58,11 @@ class BucketFormer:
             regions: the one that is formed, and the last committed one.
 
         Returns:
-            The bucket's values, contiguous, unchanged for as long as hosts may be sent them.
+            What is sent, contiguous, unchanged for as long as hosts may be sent it: the bucket's
+            values, or in a narrow round their differences from the committed ones.
         """
+        if plan.is_narrow and mass > 0:
+            return self._form_narrow(plan, index, terms, mass=mass, regions=regions)
         forming, committed = regions
         bucket = plan.buckets[index]
         is_direct = is_contiguous(bucket)
@@ -62,6 +74,30 @@ class BucketFormer:
         if not is_direct:
             scatter(out, bucket, forming)
         return out
+
+    def _form_narrow(
+        self,
+        plan: RoundPlan,
+        index: int,
+        terms: Sequence[Term],
+        *,
+        mass: float,
+        regions: tuple[F32, F32],
+    ) -> BF16:
+        """Round the difference once, and form what everybody makes of it."""
+        forming, committed = regions
+        bucket = plan.buckets[index]
+        size, place = bucket_values(bucket), index % (MAX_AHEAD + 1)
+        kept = self._differences.get(place)
+        if kept is None or kept.size < size:
+            kept = self._differences[place] = np.empty(size, np.uint16)
+        self._fold.combine_narrow(kept[:size], terms, divisor=mass)
+        at = 0
+        for offset, length in bucket:
+            run = slice(offset, offset + length)
+            self._narrow.add_into(forming[run], committed[run], kept[at : at + length])
+            at += length
+        return kept[:size]
 
     def _kept(self, index: int, size: int) -> F32:
         place = index % (MAX_AHEAD + 1)

@@ -75,6 +75,7 @@ class _Region:
         self.committed = 0
         self.saved = 0
         self.pins = [0, 0]
+        self.has_committed = False
         self._segments = segments
         self._stamps = [[_NEVER] * len(segments), [_NEVER] * len(segments)]
 
@@ -101,6 +102,7 @@ class _Region:
             if active:
                 stamps[index] = plan.cycle
         self.committed = self.forming
+        self.has_committed = True
         return self.committed
 
 
@@ -130,6 +132,10 @@ class Consensus:
     def version(self) -> Cycle | None:
         """The last cycle that committed, whole; None before the first."""
         return self._version
+
+    def has_committed(self, round_: Round) -> bool:
+        """Return whether a round of this kind has committed."""
+        return self._regions[round_].has_committed
 
     def forming(self, round_: Round) -> F32:
         """Return the region that the round is formed in."""

@@ -16,13 +16,12 @@ import numpy as np
 from flodl_core.ids import Rank, Round
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.control_vector import add_rank
-from flodl_core.planes.round_plan import gather, is_contiguous, view_of
+from flodl_core.planes.round_plan import Gather
 from flodl_core.planes.segment import F32, F64
 from flodl_core.planes.slot import Slot, SlotHeader
 from flodl_core.planes.staging import control_length
-from flodl_core.reduce.buckets import Bucket, bucket_values
+from flodl_core.reduce.buckets import Bucket
 from flodl_core.reduce.fold import Term
-from flodl_core.units import BUCKET_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class HostFold:
     def __init__(self, geometry: Geometry, world_size: int) -> None:
         self._world_size = world_size
         self._contributions: tuple[_Contribution, ...] = ()
-        self._gathered: dict[Rank, F32] = {}
+        self._gathers: dict[Rank, Gather] = {}
         self.control = np.zeros(control_length(geometry, world_size), np.float64)
 
     def freeze(
@@ -98,25 +97,23 @@ class HostFold:
         """Return the summed mass of this round; of the control round, that of the parameters."""
         return sum(one.mass(round_) for one in self._contributions)
 
-    def terms(self, round_: Round, bucket: Bucket) -> list[Term]:
+    def terms(self, round_: Round, bucket: Bucket, base: F32 | None = None) -> list[Term]:
         """Return what this host adds to a bucket, in ascending rank order.
 
         The values are views of the slots where the bucket is one run; else they are
         gathered into kept scratch, valid until the next call.
+
+        Args:
+            round_: which round.
+            bucket: of its plan.
+            base: what a narrow wire subtracts from each contribution.
         """
         return [
-            Term(self._values(one, round_, bucket), one.mass(round_))
+            Term(self._values(one, round_, bucket), one.mass(round_), base)
             for one in self._contributions
             if one.mass(round_) > 0
         ]
 
     def _values(self, one: _Contribution, round_: Round, bucket: Bucket) -> F32:
-        region = one.region(round_)
-        if is_contiguous(bucket):
-            return view_of(region, bucket)
-        scratch = self._gathered.get(one.rank)
-        if scratch is None:
-            scratch = self._gathered[one.rank] = np.empty(BUCKET_BYTES // 4, np.float32)
-        values = scratch[: bucket_values(bucket)]
-        gather(region, bucket, values)
-        return values
+        gather = self._gathers.setdefault(one.rank, Gather())
+        return gather.values(one.region(round_), bucket)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 import numpy as np
 
 from flodl_core.errors import RemoteProtocolError
-from flodl_core.ids import HostName, Rank
+from flodl_core.ids import HostName, Rank, WireDtype
 from flodl_core.messages.data import BucketFrame
 from flodl_core.planes.link import BucketLink
 from flodl_core.planes.round_plan import MAX_AHEAD
-from flodl_core.planes.segment import F32, F64, U8
+from flodl_core.planes.segment import BF16, F32, F64, U8
 
 
 class ArrivedBucket:
@@ -26,10 +26,13 @@ class ArrivedBucket:
         self.frame = frame
         self.memory = memory
 
-    def f32(self) -> F32:
+    def values(self) -> F32 | BF16:
         """Return the values of a params or buffers bucket."""
         assert self.memory is not None
-        return self.memory[: self.frame.nbytes].view(np.float32)
+        values = self.memory[: self.frame.nbytes]
+        if self.frame.dtype == WireDtype.BF16:
+            return values.view(np.uint16)
+        return values.view(np.float32)
 
     def f64(self) -> F64:
         """Return the values of a control bucket."""

@@ -1,20 +1,18 @@
 """The consensus on its way down, as a relay receives it.
 
-Values land in their final place, the staging segment; only a bucket of several runs
-takes a way through scratch. Nothing reads them before the RoundEnd, which may
-overtake the buckets and is then held back until the last one is in.
+Each bucket is checked to be the next one of its round and handed to the round's
+landing. Nothing reads values before the RoundEnd, which may overtake the buckets and
+is then held back until the last one is in.
 
 `begin` and `complete` are called by the link's receiver thread, the rest by the
 relay's thread; the counter is the only thing that both touch.
 """
 
-import numpy as np
-
 from flodl_core.errors import RemoteProtocolError
 from flodl_core.messages.data import BucketFrame
-from flodl_core.planes.round_plan import RoundPlan, is_contiguous, scatter, view_of
-from flodl_core.planes.segment import F32, F64
-from flodl_core.reduce.buckets import bucket_values
+from flodl_core.planes.landing import Landing
+from flodl_core.planes.round_plan import RoundPlan
+from flodl_core.planes.segment import F64
 
 
 class IncomingRound:
@@ -24,11 +22,10 @@ class IncomingRound:
         received: how many buckets are complete.
     """
 
-    def __init__(self, plan: RoundPlan, region: F32) -> None:
+    def __init__(self, plan: RoundPlan, landing: Landing) -> None:
         self.plan = plan
         self.received = 0
-        self._region = region
-        self._scratch: F32 | None = None
+        self._landing = landing
 
     @property
     def is_complete(self) -> bool:
@@ -42,11 +39,7 @@ class IncomingRound:
             RemoteProtocolError: it is not the next bucket of this round.
         """
         self._check(frame)
-        bucket = self.plan.buckets[frame.index]
-        if is_contiguous(bucket):
-            return view_of(self._region, bucket).data
-        self._scratch = np.empty(bucket_values(bucket), np.float32)
-        return self._scratch.data
+        return self._landing.place(frame.index)
 
     def complete(self, frame: BucketFrame) -> None:
         """Count a bucket whose values, if it has any, are in their place.
@@ -54,10 +47,13 @@ class IncomingRound:
         A bucket without mass leaves the last committed values where they are.
         """
         self._check(frame)
-        if self._scratch is not None:
-            scatter(self._scratch, self.plan.buckets[frame.index], self._region)
-            self._scratch = None
+        if frame.nbytes:
+            self._landing.land(frame.index)
         self.received += 1
+
+    def commit(self) -> None:
+        """Make what came the consensus; the round is complete and has committed."""
+        self._landing.commit()
 
     def _check(self, frame: BucketFrame) -> None:
         if not self.plan.fits(frame) or frame.index != self.received:

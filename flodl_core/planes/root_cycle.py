@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flodl_core.coordinator.events import RoundEnded
-from flodl_core.ids import Cycle, Rank, Round, RoundOutcome
+from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, WireDtype
 from flodl_core.messages.data import BucketFrame, RankTally, RoundEnd
 from flodl_core.messages.job import Envelope
 from flodl_core.planes.bucket_former import BucketFormer
@@ -78,6 +78,7 @@ class RootCycles:
         self.moved_bytes = 0
         self._geometry = envelope.geometry
         self._world_size = envelope.world_size
+        self._wire = WireDtype(envelope.spec.wire_dtype)
         self._loop = loop
         self._consensus = consensus
         self._peers = peers
@@ -260,8 +261,8 @@ class RootCycles:
     def _plan(self, cycle: Cycle, round_: Round) -> RoundPlan:
         if round_ is Round.BUFFERS:
             return plan_buffers(self._geometry, cycle)
-        control = self._consensus.staging.control
-        return plan_params(self._geometry, cycle, control, self._world_size)
+        wire = self._wire if self._consensus.has_committed(Round.PARAMS) else WireDtype.F32
+        return plan_params(self._geometry, cycle, self._consensus.staging.control, wire)
 
     def _values_round(self, plan: RoundPlan) -> RoundEnd:
         """Form every bucket beside the committed values; commit if any of it was realized."""
@@ -278,8 +279,9 @@ class RootCycles:
             arrived = self._await_members(plan, index)
             inside = [member for member, _ in arrived]
             mass = own_mass + sum(member.mass for member in inside)
-            terms = fold.terms(round_, bucket) if fold is not None else []
-            terms += [Term(one.f32(), 1.0) for member, one in arrived if member.mass > 0]
+            base = self._former.base(plan, index, regions[1])
+            terms = fold.terms(round_, bucket, base) if fold is not None else []
+            terms += [Term(one.values(), 1.0) for member, one in arrived if member.mass > 0]
             values = self._former.form(plan, index, terms=terms, mass=mass, regions=regions)
             for member, one in arrived:
                 member.peer.open_port().give_back(one)

@@ -22,6 +22,8 @@ F32: TypeAlias = npt.NDArray[np.float32]
 F64: TypeAlias = npt.NDArray[np.float64]
 I64: TypeAlias = npt.NDArray[np.int64]
 U8: TypeAlias = npt.NDArray[np.uint8]
+BF16: TypeAlias = npt.NDArray[np.uint16]
+"""As 16-bit integers; numpy has no such type."""
 
 
 def pages(nbytes: int) -> int:

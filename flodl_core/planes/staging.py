@@ -16,7 +16,7 @@ the RoundEnd of its round.
 from typing import Final, Self
 
 from flodl_core.errors import RemoteProtocolError
-from flodl_core.ids import Cycle
+from flodl_core.ids import Cycle, WireDtype
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.segment import F32, F64, PAGE_BYTES, MappedSegment, pages
 
@@ -64,18 +64,26 @@ class Staging:
         self._segment = segment
         self.sides = sides
         params_at, buffers_at, _ = _layout(geometry, world_size, sides)
-        self._header = segment.i64(0, 5)
+        self._header = segment.i64(0, 6)
         self.control = segment.f64(PAGE_BYTES, control_length(geometry, world_size))
         self._params = [segment.f32(at, geometry.params_numel) for at in params_at]
         self._buffers = [segment.f32(at, geometry.buffers_numel) for at in buffers_at]
 
     @classmethod
-    def create(cls, geometry: Geometry, world_size: int, *, sides: int = 1) -> Self:
+    def create(
+        cls,
+        geometry: Geometry,
+        world_size: int,
+        *,
+        sides: int = 1,
+        wire: WireDtype = WireDtype.F32,
+    ) -> Self:
         """Make a host's staging segment, zeroed and writable."""
         nbytes = staging_bytes(geometry, world_size, sides=sides)
         segment = MappedSegment.create("flodl-staging", nbytes)
         staging = cls(segment, geometry, world_size, sides=sides)
         staging._header[:2] = (_MAGIC, sides)
+        staging._header[5] = wire is not WireDtype.F32
         return staging
 
     @classmethod
@@ -144,6 +152,11 @@ class Staging:
     def cycle(self) -> Cycle:
         """The cycle that the control sum is of."""
         return Cycle(int(self._header[4]))
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether snapshots travel as differences from the parameters that lie here."""
+        return bool(self._header[5])
 
     def params_on(self, side: int) -> F32:
         """Return the parameter region of one side."""

@@ -20,26 +20,29 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from flodl_core.errors import FlodlError, LocalProtocolError
-from flodl_core.ids import HostName, Rank, Round, RoundOutcome
+from flodl_core.ids import HostName, Rank, Round, RoundOutcome, WireDtype
 from flodl_core.messages.data import BucketFrame, RoundEnd
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.mux import RelayDeclareDead
 from flodl_core.planes.event_loop import PlaneLoop
 from flodl_core.planes.incoming import IncomingControl, IncomingRound, unexpected_bucket
+from flodl_core.planes.landing import DifferenceLanding, DirectLanding, Landing
 from flodl_core.planes.link import BucketLink
 from flodl_core.planes.local_group import LocalGroup, NoteSink
 from flodl_core.planes.round_plan import (
     MAX_AHEAD,
+    Gather,
     RoundPlan,
     control_frame,
     is_contiguous,
     plan_buffers,
     plan_params,
 )
-from flodl_core.planes.segment import F32
+from flodl_core.planes.segment import BF16, F32
 from flodl_core.planes.staging import Staging
-from flodl_core.reduce.buckets import Bucket, bucket_values
+from flodl_core.reduce.buckets import bucket_values
 from flodl_core.reduce.fold import Fold
+from flodl_core.reduce.narrow import Narrow
 from flodl_core.relay.machine import (
     FanOut,
     RelayMachine,
@@ -94,10 +97,10 @@ class StarRelay:
                 f"expected {sorted(ranks)}"
             )
         self._geometry = envelope.geometry
-        self._world_size = envelope.world_size
         self._link = link
         self._on_ended = on_ended
-        self.staging = Staging.create(envelope.geometry, envelope.world_size)
+        self._wire = WireDtype(envelope.spec.wire_dtype)
+        self.staging = Staging.create(envelope.geometry, envelope.world_size, wire=self._wire)
         self._loop = PlaneLoop()
         self._group = LocalGroup(
             self._loop,
@@ -113,6 +116,10 @@ class StarRelay:
         )
         self._fold = Fold()
         self._outgoing: dict[int, F32] = {}
+        self._outgoing_narrow: dict[int, BF16] = {}
+        self._base = Gather()
+        self._differences: BF16 | None = None
+        self._has_params = False
         self._incoming: IncomingControl | IncomingRound | None = None
         self._round_ends: deque[RoundEnd] = deque()
         self._group.open(data_socks)
@@ -200,7 +207,11 @@ class StarRelay:
         else:
             self._ship_values(effect)
         self._until(self._round_is_over)
-        self._group.feed(RoundEndReceived(self._round_ends.popleft()))
+        end = self._round_ends.popleft()
+        if isinstance(self._incoming, IncomingRound) and end.outcome is RoundOutcome.COMMITTED:
+            self._incoming.commit()
+            self._has_params |= end.round is Round.PARAMS
+        self._group.feed(RoundEndReceived(end))
 
     def _current_end(self) -> RoundEnd | None:
         """The end of the round under way, if it is here.
@@ -234,19 +245,26 @@ class StarRelay:
     def _plan(self, effect: ShipRound) -> RoundPlan:
         if effect.round is Round.BUFFERS:
             return plan_buffers(self._geometry, effect.cycle)
-        return plan_params(self._geometry, effect.cycle, self.staging.control, self._world_size)
+        wire = self._wire if self._has_params else WireDtype.F32
+        return plan_params(self._geometry, effect.cycle, self.staging.control, wire)
+
+    def _landing(self, plan: RoundPlan) -> Landing:
+        if not plan.is_narrow:
+            is_buffers = plan.round is Round.BUFFERS
+            return DirectLanding(plan, self.staging.buffers if is_buffers else self.staging.params)
+        if self._differences is None:
+            self._differences = np.empty(self._geometry.params_numel, np.uint16)
+        return DifferenceLanding(plan, self.staging.params, self._differences, Narrow())
 
     def _ship_values(self, effect: ShipRound) -> None:
         plan = self._plan(effect)
-        is_buffers = plan.round is Round.BUFFERS
-        incoming = IncomingRound(plan, self.staging.buffers if is_buffers else self.staging.params)
-        self._incoming = incoming
+        incoming = self._incoming = IncomingRound(plan, self._landing(plan))
         fold = self._group.fold
         mass, ranks = fold.mass(plan.round), fold.movers(plan.round)
-        for index, bucket in enumerate(plan.buckets):
+        for index in range(plan.count):
             if not self._await_consensus(incoming, index - MAX_AHEAD + 1):
                 return
-            values = self._subtotal(plan.round, index, bucket) if mass > 0 else memoryview(b"")
+            values = self._subtotal(plan, index) if mass > 0 else memoryview(b"")
             self._send_bucket(plan.frame(index, mass=mass, ranks=ranks), values)
 
     def _await_consensus(self, incoming: IncomingRound, count: int) -> bool:
@@ -254,9 +272,12 @@ class StarRelay:
         self._until(lambda: incoming.received >= count or self._has_failed())
         return not self._has_failed()
 
-    def _subtotal(self, round_: Round, index: int, bucket: Bucket) -> memoryview:
+    def _subtotal(self, plan: RoundPlan, index: int) -> memoryview:
         """Fold one bucket; kept buffers are free again once their consensus came back."""
-        terms = self._group.fold.terms(round_, bucket)
+        if plan.is_narrow:
+            return self._difference(plan, index)
+        bucket = plan.buckets[index]
+        terms = self._group.fold.terms(plan.round, bucket)
         if len(terms) == 1 and terms[0].mass == 1.0 and is_contiguous(bucket):
             return terms[0].values.data
         size = bucket_values(bucket)
@@ -264,6 +285,18 @@ class StarRelay:
         if kept is None or kept.size < size:
             kept = self._outgoing[index % MAX_AHEAD] = np.empty(size, np.float32)
         self._fold.combine(kept[:size], terms)
+        return kept[:size].data
+
+    def _difference(self, plan: RoundPlan, index: int) -> memoryview:
+        """Fold one bucket as differences from the last commit, rounded once."""
+        bucket = plan.buckets[index]
+        base = self._base.values(self.staging.params, bucket)
+        terms = self._group.fold.terms(plan.round, bucket, base)
+        size = bucket_values(bucket)
+        kept = self._outgoing_narrow.get(index % MAX_AHEAD)
+        if kept is None or kept.size < size:
+            kept = self._outgoing_narrow[index % MAX_AHEAD] = np.empty(size, np.uint16)
+        self._fold.combine_narrow(kept[:size], terms)
         return kept[:size].data
 
     def _send_bucket(self, frame: BucketFrame, values: memoryview) -> None:

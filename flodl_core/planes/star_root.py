@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.errors import LocalProtocolError
-from flodl_core.ids import HostName, Rank
+from flodl_core.ids import HostName, Rank, WireDtype
 from flodl_core.messages.data import BucketFrame
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.mux import RelayDeclareDead
@@ -71,7 +71,12 @@ class StarRoot:
         """
         local = _local_host(envelope, local_socks)
         self._on_failed = on_failed
-        self.staging = Staging.create(envelope.geometry, envelope.world_size, sides=2)
+        self.staging = Staging.create(
+            envelope.geometry,
+            envelope.world_size,
+            sides=2,
+            wire=WireDtype(envelope.spec.wire_dtype),
+        )
         self._loop = PlaneLoop()
         self._consensus = Consensus(self.staging, envelope.geometry, on_unpinned=self._loop.wake)
         self._peers = WorkerHosts(

@@ -14,7 +14,7 @@ import numpy as np
 
 from flodl_core.errors import LocalProtocolError
 from flodl_core.reduce.buckets import Run
-from flodl_core.reduce.fold import F32
+from flodl_core.reduce.narrow import F32
 from flodl_core.reduce.norms import sum_of_squares
 
 _PIECE_VALUES: Final = 32 * 1024

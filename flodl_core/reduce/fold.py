@@ -12,33 +12,42 @@ kept scratch and belongs to one thread.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from flodl_core.errors import LocalProtocolError
+from flodl_core.reduce.narrow import BF16, F32, PIECE_VALUES, Narrow
 
-F32: TypeAlias = npt.NDArray[np.float32]
 F64: TypeAlias = npt.NDArray[np.float64]
-
-PIECE_VALUES: Final = 64 * 1024
-"""Values handled by one call: 256 KiB of f32."""
 
 _SMALLEST_NORMAL: Final = float(np.finfo(np.float32).tiny)
 _LARGEST: Final = float(np.finfo(np.float32).max)
 
 
 class Term(NamedTuple):
-    """One contribution to a sum: `mass` times `values`; a subtotal has mass 1."""
+    """One contribution to a sum: `mass` times `values` − `base`; a subtotal has mass 1."""
 
-    values: F32
+    values: F32 | BF16
+    """f32, or bf16 as it came from a narrow wire."""
     mass: float
+    base: F32 | None = None
+    """What a narrow wire subtracts before the sum; None for nothing."""
 
 
 def _pieces(size: int) -> Iterator[slice]:
     for start in range(0, size, PIECE_VALUES):
         yield slice(start, min(start + PIECE_VALUES, size))
+
+
+def _is_narrow(values: F32 | BF16) -> TypeGuard[BF16]:
+    return values.dtype == np.uint16
+
+
+def _is_subtotal(term: Term) -> bool:
+    """Whether a term is added as it is."""
+    return term.mass == 1.0 and term.base is None and not _is_narrow(term.values)
 
 
 def _is_plain(mass: float) -> bool:
@@ -49,13 +58,16 @@ def _is_plain(mass: float) -> bool:
 class Fold:
     """The arithmetic of one folding thread, with its scratch.
 
-    All arrays are one-dimensional, contiguous f32 of equal length per call.
+    All arrays are one-dimensional and contiguous, of equal length per call.
     Masses are finite and > 0; a contribution of zero mass is left out by the caller,
     so that nothing of it, not even NaN, reaches the sum.
     """
 
     def __init__(self) -> None:
         self._scratch: F32 = np.empty(PIECE_VALUES, np.float32)
+        self._apart: F32 | None = None
+        self._sum: F32 | None = None
+        self._narrow = Narrow()
         self._wide: F64 | None = None
 
     def scale_into(self, acc: F32, x: F32, mass: float) -> None:
@@ -85,22 +97,61 @@ class Fold:
         Raises:
             LocalProtocolError: no term, lengths that differ, or a mass outside (0, f32 max].
         """
-        _check(out, terms, divisor)
+        _check(out.size, terms, divisor)
         with np.errstate(all="ignore"):
             for piece in _pieces(out.size):
-                acc = out[piece]
-                for values, mass in terms[self._begin(acc, terms, piece) :]:
-                    self._accumulate(acc, values[piece], mass)
-                self._divide(acc, divisor)
+                self._combine_piece(out[piece], terms, piece, divisor)
+
+    def combine_narrow(self, out: BF16, terms: Sequence[Term], *, divisor: float = 1.0) -> None:
+        """Set out = (Σ mass · (values − base), in the order given) / divisor, rounded once.
+
+        Args:
+            out: bf16, overwritten; it shares no memory with a term.
+            terms: at least one.
+            divisor: finite, > 0.
+
+        Raises:
+            LocalProtocolError: as `combine`.
+        """
+        _check(out.size, terms, divisor)
+        if self._sum is None:
+            self._sum = np.empty(PIECE_VALUES, np.float32)
+        with np.errstate(all="ignore"):
+            for piece in _pieces(out.size):
+                total = self._sum[: piece.stop - piece.start]
+                self._combine_piece(total, terms, piece, divisor)
+                self._narrow.round_into(out[piece], total)
+
+    def _combine_piece(self, acc: F32, terms: Sequence[Term], piece: slice, divisor: float) -> None:
+        done = self._begin(acc, terms, piece)
+        for term in terms[done:]:
+            self._accumulate(acc, self._operand(term, piece), term.mass)
+        self._divide(acc, divisor)
 
     def _begin(self, acc: F32, terms: Sequence[Term], piece: slice) -> int:
         """Set acc to the first term, or in one pass to the first two; return how many."""
         first = terms[0]
-        if len(terms) > 1 and first.mass == terms[1].mass == 1.0:
+        if len(terms) > 1 and _is_subtotal(first) and _is_subtotal(terms[1]):
             np.add(first.values[piece], terms[1].values[piece], out=acc)
             return 2
-        self._scale(acc, first.values[piece], first.mass)
+        if first.base is not None and not _is_narrow(first.values):
+            np.subtract(first.values[piece], first.base[piece], out=acc)
+            self._scale(acc, acc, first.mass)
+        else:
+            self._scale(acc, self._operand(first, piece), first.mass)
         return 1
+
+    def _operand(self, term: Term, piece: slice) -> F32:
+        """Return values − base of one piece, as f32; in scratch unless they are the values."""
+        values = term.values[piece]
+        plain = self._narrow.widen(values) if _is_narrow(values) else cast("F32", values)
+        if term.base is None:
+            return plain
+        if self._apart is None:
+            self._apart = np.empty(PIECE_VALUES, np.float32)
+        apart = self._apart[: plain.size]
+        np.subtract(plain, term.base[piece], out=apart)
+        return apart
 
     def _scale(self, acc: F32, x: F32, mass: float) -> None:
         if mass == 1.0:
@@ -146,15 +197,15 @@ class Fold:
         return wide
 
 
-def _check(out: F32, terms: Sequence[Term], divisor: float) -> None:
+def _check(size: int, terms: Sequence[Term], divisor: float) -> None:
     if not terms:
         raise LocalProtocolError("a sum of no contributions was asked for, expected at least one")
     if not 0.0 < divisor < float("inf"):
         raise LocalProtocolError(f"the divisor is {divisor}, expected a finite number above 0")
-    for values, mass in terms:
-        if values.size != out.size:
+    for values, mass, base in terms:
+        if values.size != size or (base is not None and base.size != size):
             raise LocalProtocolError(
-                f"a contribution has {values.size} values, expected {out.size} as in the sum"
+                f"a contribution has {values.size} values, expected {size} as in the sum"
             )
         if not 0.0 < mass <= _LARGEST:
             raise LocalProtocolError(

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from flodl_core.reduce.fold import F32
+from flodl_core.reduce.narrow import F32
 
 STRETCH_VALUES: Final = 8192
 """Small enough that a linear algebra library starts no threads for it."""

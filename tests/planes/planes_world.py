@@ -81,7 +81,7 @@ def padding_of(parts: Sequence[Segment], numel: int) -> np.ndarray:
     return padding
 
 
-def envelope_of(geometry: Geometry, hosts: Sequence[Sequence[int]]) -> Envelope:
+def envelope_of(geometry: Geometry, hosts: Sequence[Sequence[int]], wire: str = "f32") -> Envelope:
     spec = RunSpec(
         run_id=RunId("0123456789abcdef"),
         mode=Mode.CPU_SYNC,
@@ -92,7 +92,7 @@ def envelope_of(geometry: Geometry, hosts: Sequence[Sequence[int]]) -> Envelope:
         epoch_splits=1,
         seed=0,
         gamma=1.0,
-        wire_dtype="f32",
+        wire_dtype=wire,
         heartbeat_interval_s=1.0,
         heartbeat_timeout_s=30.0,
         progress_timeout_s=300.0,
@@ -182,6 +182,7 @@ class World:
     hosts: Sequence[Sequence[int]]
     local: bool = True
     link: str = "fake"
+    wire: str = "f32"
     on_round_ended: Callable[[RoundEnded], None] | None = None
     ended: list[RoundEnded] = field(default_factory=list)
     notes: list = field(default_factory=list)
@@ -191,7 +192,7 @@ class World:
     failures: list = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.envelope = envelope_of(self.geometry, self.hosts)
+        self.envelope = envelope_of(self.geometry, self.hosts, self.wire)
         self.world_size = self.envelope.world_size
         rank_ends, host_ends = {}, {}
         for rank in range(self.world_size):

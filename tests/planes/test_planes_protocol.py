@@ -10,10 +10,11 @@ from planes_links import HandLink
 from planes_world import WAIT_S, World, envelope_of, geometry_of, wait_until
 
 from flodl_core.errors import LocalProtocolError, RemoteProtocolError, RunLostError
-from flodl_core.ids import Cycle, HostName, Rank, Round, RoundOutcome
+from flodl_core.ids import Cycle, HostName, Rank, Round, RoundOutcome, WireDtype
 from flodl_core.messages.data import BucketFrame, PlaneHello, Ready
 from flodl_core.net.local import BlockingPlain, socket_pair
 from flodl_core.planes.incoming import IncomingControl, IncomingRound
+from flodl_core.planes.landing import DirectLanding
 from flodl_core.planes.round_plan import MAX_AHEAD, control_frame, plan_buffers, plan_params
 from flodl_core.planes.slot import Slot, SlotHeader
 from flodl_core.planes.star_client import StarClient
@@ -81,7 +82,7 @@ def hand() -> Iterator[HandDriven]:
 def test_a_host_that_keeps_to_the_protocol_is_served(hand: HandDriven) -> None:
     hand.ready(0, 1.0)
     hand.put_control(0)
-    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), 3)
+    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), WireDtype.F32)
     hand.link.wait(lambda link: len(link.messages) == 1)
     hand.put(plan.frame(0, mass=2.0, ranks=(Rank(1), Rank(2))), np.full(20, 11, np.float32))
     hand.link.wait(lambda link: len(link.messages) == 2)
@@ -133,7 +134,7 @@ def test_a_bucket_that_contradicts_the_control_vector_costs_the_host_its_place(
     hand.ready(0, 1.0)
     hand.put_control(0)
     hand.link.wait(lambda link: len(link.messages) == 1)
-    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), 3)
+    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), WireDtype.F32)
     good = plan.frame(0, mass=2.0, ranks=(Rank(1), Rank(2)))
     fields = {name: getattr(good, name) for name in BucketFrame.__slots__}
     frame = BucketFrame(**{**fields, **flaw(good)})
@@ -154,7 +155,7 @@ def test_a_control_vector_with_a_value_that_is_not_finite_costs_the_host_its_pla
 
 
 def test_values_before_the_control_vector_cost_the_host_its_place(hand: HandDriven) -> None:
-    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), 3)
+    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), WireDtype.F32)
     frame = plan.frame(0, mass=2.0, ranks=(Rank(1), Rank(2)))
     hand.put(frame, np.full(20, 11, np.float32))
     assert "too early" in hand.wait_dropped()
@@ -185,7 +186,7 @@ def test_a_host_that_runs_ahead_is_stopped_without_filling_memory(hand: HandDriv
 def test_a_host_may_not_speak_for_another_ones_rank_nor_send_more_than_a_bucket(
     hand: HandDriven,
 ) -> None:
-    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), 3)
+    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(10), WireDtype.F32)
     foreign = plan.frame(0, mass=1.0, ranks=(Rank(0),))
     hand.root.on_bucket_begin(HOST, foreign)
     with pytest.raises(RemoteProtocolError, match="expected only those of"):
@@ -358,8 +359,8 @@ def test_a_rank_takes_nothing_but_round_ends() -> None:
 
 
 def test_buckets_from_the_root_must_come_in_order() -> None:
-    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(4), 1)
-    incoming = IncomingRound(plan, np.zeros(32, np.float32))
+    plan = plan_params(GEOMETRY, Cycle(0), np.zeros(4), WireDtype.F32)
+    incoming = IncomingRound(plan, DirectLanding(plan, np.zeros(32, np.float32)))
     frame = plan.frame(0, mass=1.0, ranks=(Rank(0),))
     incoming.begin(frame)
     incoming.complete(frame)

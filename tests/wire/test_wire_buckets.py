@@ -264,7 +264,7 @@ FLAWS = [
     ({"nbytes": -4}, "-4 bytes"),
     ({"nbytes": 7}, "no whole number of f32"),
     ({"nbytes": 12, "dtype": "f64"}, "no whole number of f64"),
-    ({"dtype": "f16"}, "dtype 'f16' is none of f32, f64"),
+    ({"dtype": "f16"}, "dtype 'f16' is none of f32, f64, bf16"),
     ({"mass": -1.0}, "its mass is -1.0"),
     ({"mass": float("nan")}, "its mass is nan"),
     ({"mass": float("inf")}, "its mass is inf"),
