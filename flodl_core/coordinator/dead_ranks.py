@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from flodl_core.coordinator import ending
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import DeclareRankDead, DropHost, EvictRank, Severity
-from flodl_core.coordinator.rendezvous import RendezvousPhase
 from flodl_core.coordinator.state import EvalWait, RunStage, RunState
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import HostName, Rank, RankPhase, SaveReason
@@ -97,13 +96,12 @@ def _go_on_without(state: RunState, record: RankRecord, now: Seconds) -> None:
             f"{record.where} was lost before its parameters reached the others: {record.cause}",
         )
         return
-    if not state.cohort.alive:
+    if not state.cohort.alive and not state.rendezvous.missing:
         _nobody_left(state, now)
         return
     _review_failures(state, now)
     if state.stage is RunStage.RENDEZVOUS:
-        if state.rendezvous.phase is RendezvousPhase.GENERATING:
-            state.out.extend(state.rendezvous.review(now))
+        state.out.extend(state.rendezvous.review(now))
         return
     reclaim(state, record, now)
     ending.target_lost(state, record.rank, now)
@@ -112,7 +110,8 @@ def _go_on_without(state: RunState, record: RankRecord, now: Seconds) -> None:
 
 def _nobody_left(state: RunState, now: Seconds) -> None:
     if state.committed_version is None and not state.ending:
-        ending.give_up(state, "all_ranks_lost", "every rank was lost before the first commit")
+        detail = f"every rank was lost before the first commit; first cause: {state.first_cause}"
+        ending.give_up(state, "all_ranks_lost", detail)
         return
     if not state.ending:
         count = len(state.cohort)
@@ -131,7 +130,8 @@ def _review_failures(state: RunState, now: Seconds) -> None:
     limit, lost = state.settings.max_failure, state.cohort.lost
     if limit is not None and lost >= limit and not state.ending:
         if state.committed_version is None:
-            ending.give_up(state, "max_failure_exceeded", f"{lost} ranks were lost")
+            detail = f"{lost} ranks were lost; first cause: {state.first_cause}"
+            ending.give_up(state, "max_failure_exceeded", detail)
             return
         ending.close_failed(
             state,

@@ -38,6 +38,8 @@ class EndOracle:
     finished: RunFinished | None = None
     saving_last: bool = False
     """Whether the save that ends the run has begun."""
+    saved: bool = True
+    """Whether the newest write that ended was good."""
 
     def rank_taken_out(self, effect: DeclareRankDead | EvictRank) -> None:
         """The coordinator goes on without a rank."""
@@ -86,6 +88,8 @@ class EndOracle:
             "initial_broadcast_failed": bool(self.struck),
         }
         self.rules.require(causes.get(effect.reason, False), "causes", f"{effect} after {applied}")
+        whole = self.saved or scenario.failing_saves or hangs or effect.reason == "stopped"
+        self.rules.require(whole, "saves", f"{effect} without a bundle")
         unsaved = effect.exit_code == ExitCode.NOT_SAVED
         may_fail = hangs or bool(scenario.failing_saves)
         self.rules.require(

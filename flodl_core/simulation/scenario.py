@@ -257,6 +257,10 @@ def _draw_faults(draw: _Draw, hosts: tuple[int, ...], *, local: bool) -> tuple[F
         nth = rng.randint(1, 4)
         poison = Action.POISON
         return tuple(Fault(poison, rank, Site.BEFORE_READY, nth) for rank in range(world))
+    if rng.random() < 0.04:
+        site = rng.choice((Site.AFTER_MARKS, Site.CONTROL_ENDED, Site.PARAMS_ENDED))
+        nth = rng.randint(1, 4)
+        return tuple(Fault(Action.CRASH, rank, site, nth) for rank in range(world))
     count = rng.choice((0, 0, 1, 1, 1, 2, 2, 3, 5))
     return tuple(_draw_fault(rng, world, hosts, local=local) for _ in range(count))
 

@@ -159,7 +159,8 @@ class SimLauncher:
         self._writes += 1
         committed = self._root.committed
         if committed is None or committed.version != effect.version:
-            self.post(SaveFinished(effect.version, "a later cycle has committed"))
+            self._oracles.ends.saved = False
+            self.post(SaveFinished(effect.version, "the root holds another version"))
             return
         self._oracles.save_begun(committed)
         if number == self._scenario.hanging_save:
@@ -168,6 +169,7 @@ class SimLauncher:
 
         def written() -> None:
             self._oracles.save_ended()
+            self._oracles.ends.saved = error is None
             self.post(SaveFinished(effect.version, error))
 
         self._loop.after(self._scenario.save_s * self._rng.uniform(0.5, 1.5), written)
