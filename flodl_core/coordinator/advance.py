@@ -17,17 +17,17 @@ from flodl_core.coordinator.state import (
     EpochFacts,
     EvalWait,
     RunStage,
-    RunState,
+    SchedulerState,
 )
 from flodl_core.messages.control import EpochAggregated, ExecuteEval, StartEpoch
 from flodl_core.units import Seconds
 
 _MOST_STEPS = 64
 
-Step = Callable[[RunState, Seconds], bool]
+Step = Callable[[SchedulerState, Seconds], bool]
 
 
-def settle(state: RunState, now: Seconds) -> None:
+def settle(state: SchedulerState, now: Seconds) -> None:
     """Do everything that the state allows."""
     for _ in range(_MOST_STEPS):
         if state.stage is RunStage.ENDED:
@@ -37,7 +37,7 @@ def settle(state: RunState, now: Seconds) -> None:
     raise AssertionError(f"the coordinator does not come to rest in stage {state.stage}")
 
 
-def _poll_rendezvous(state: RunState, now: Seconds) -> bool:
+def _poll_rendezvous(state: SchedulerState, now: Seconds) -> bool:
     done = state.rendezvous.phase is RendezvousPhase.DONE
     if state.stage is not RunStage.RENDEZVOUS or not done:
         return False
@@ -46,7 +46,7 @@ def _poll_rendezvous(state: RunState, now: Seconds) -> bool:
     return True
 
 
-def review(state: RunState) -> GateVerdict:
+def review(state: SchedulerState) -> GateVerdict:
     """The gate's verdict now."""
     if state.cycle.pending:
         return GateVerdict(open=False, reason=f"cycle {state.cycle.cycle} is pending")
@@ -60,7 +60,7 @@ def review(state: RunState) -> GateVerdict:
     )
 
 
-def _poll_gate(state: RunState, now: Seconds) -> bool:
+def _poll_gate(state: SchedulerState, now: Seconds) -> bool:
     if state.stage is not RunStage.TRAINING or state.book.open is None:
         state.verdict = None
         state.quiet_since = None
@@ -76,7 +76,7 @@ def _poll_gate(state: RunState, now: Seconds) -> bool:
     return False
 
 
-def _poll_aggregate(state: RunState, now: Seconds) -> bool:
+def _poll_aggregate(state: SchedulerState, now: Seconds) -> bool:
     """Close the epoch when its samples are settled and its reports are complete."""
     book, totals = state.book, state.totals
     if state.quiet_since is None or totals is None or book.open is None or not book.settled:
@@ -113,14 +113,14 @@ def _poll_aggregate(state: RunState, now: Seconds) -> bool:
     return True
 
 
-def _begin_eval(state: RunState, epoch: int, now: Seconds) -> None:
+def _begin_eval(state: SchedulerState, epoch: int, now: Seconds) -> None:
     target = state.cohort.alive_ranks[0]
     state.stage = RunStage.EVALUATING
     state.evaluation = EvalWait(schedule_id=epoch, epoch=epoch, target=target, since=now)
     state.send(target, ExecuteEval(schedule_id=epoch, epoch=epoch, target_rank=target))
 
 
-def _poll_stop(state: RunState, now: Seconds) -> bool:
+def _poll_stop(state: SchedulerState, now: Seconds) -> bool:
     """A stop need not wait where no window is under way."""
     if state.stop is None or state.ending:
         return False
@@ -136,7 +136,7 @@ def _poll_stop(state: RunState, now: Seconds) -> bool:
     return quiet
 
 
-def _poll_next(state: RunState, now: Seconds) -> bool:
+def _poll_next(state: SchedulerState, now: Seconds) -> bool:
     """Begin the next event, or end the run after the last one."""
     if state.stage is not RunStage.TRAINING or state.book.open is not None or state.cycle.pending:
         return False
@@ -170,7 +170,7 @@ def _poll_next(state: RunState, now: Seconds) -> bool:
     return True
 
 
-def _poll_leaving(state: RunState, _now: Seconds) -> bool:
+def _poll_leaving(state: SchedulerState, _now: Seconds) -> bool:
     return ending.poll_leaving(state)
 
 

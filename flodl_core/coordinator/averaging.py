@@ -14,7 +14,7 @@ from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RecordSamples, Severity
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.coordinator.saves import SavePurpose
-from flodl_core.coordinator.state import Commit, RunStage, RunState
+from flodl_core.coordinator.state import Commit, RunStage, SchedulerState
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
 from flodl_core.messages.control import RequestParams, SetGlobalStep, Update
 from flodl_core.messages.data import RankTally
@@ -25,7 +25,7 @@ DECLARED_IN_A_ROW = 3
 """Declared cycles in a row that evict a rank, and barren ones that end the run."""
 
 
-def trigger(state: RunState, now: Seconds) -> None:
+def trigger(state: SchedulerState, now: Seconds) -> None:
     """Begin the next cycle with every alive rank."""
     cycle = state.cycle.trigger(now)
     for record in state.cohort:
@@ -34,7 +34,7 @@ def trigger(state: RunState, now: Seconds) -> None:
     state.send_alive(RequestParams(cycle=cycle))
 
 
-def end_round(state: RunState, event: RoundEnded, now: Seconds) -> None:
+def end_round(state: SchedulerState, event: RoundEnded, now: Seconds) -> None:
     """Enter the end of a round; while the last save is written it is put aside."""
     if state.closing is not None and state.saves.writes_last:
         state.closing.late_rounds.append(event)
@@ -66,7 +66,7 @@ def end_round(state: RunState, event: RoundEnded, now: Seconds) -> None:
         _count_declared(state, state.cycle.tallies, realized=committed)
 
 
-def enter_late_rounds(state: RunState, now: Seconds) -> bool:
+def enter_late_rounds(state: SchedulerState, now: Seconds) -> bool:
     """Enter what was put aside, since the last save was not written after all."""
     closing = state.closing
     if closing is None or closing.begun or not closing.late_rounds:
@@ -85,7 +85,7 @@ def _broadcast_is_broken(event: RoundEnded) -> bool:
     return not committed or dead_ranks.FIRST_RANK not in event.ranks_accepted
 
 
-def _round_failed(state: RunState, event: RoundEnded, now: Seconds) -> None:
+def _round_failed(state: SchedulerState, event: RoundEnded, now: Seconds) -> None:
     detail = f"the {event.round} round of cycle {event.cycle} failed at the root"
     if state.committed_version is None:
         ending.give_up(state, "reduce_failed", detail)
@@ -93,7 +93,7 @@ def _round_failed(state: RunState, event: RoundEnded, now: Seconds) -> None:
         ending.close_failed(state, SaveReason.REDUCE_STALL, detail, now)
 
 
-def _commit(state: RunState, event: RoundEnded) -> None:
+def _commit(state: SchedulerState, event: RoundEnded) -> None:
     """The consensus of this cycle is the committed one from now on."""
     state.committed_version = event.cycle
     if event.cycle == 0:
@@ -113,7 +113,7 @@ def _commit(state: RunState, event: RoundEnded) -> None:
     )
 
 
-def _settle(state: RunState, cycle: Cycle, accepted: Sequence[Rank], now: Seconds) -> None:
+def _settle(state: SchedulerState, cycle: Cycle, accepted: Sequence[Rank], now: Seconds) -> None:
     """Enter what became of every sample in the cycle, then free the samples in limbo."""
     before = state.book.trained_samples
     settlement = state.book.settle(cycle, state.cycle.tallies, accepted)
@@ -150,7 +150,7 @@ def _settle(state: RunState, cycle: Cycle, accepted: Sequence[Rank], now: Second
             dead_ranks.reclaim(state, record, now)
 
 
-def _count_declared(state: RunState, tallies: Sequence[RankTally], *, realized: bool) -> None:
+def _count_declared(state: SchedulerState, tallies: Sequence[RankTally], *, realized: bool) -> None:
     """Count the ranks whose values were not finite, for eviction or for the end of the run."""
     declared = [tally for tally in tallies if tally.declared]
     for tally in declared:
@@ -173,7 +173,7 @@ def _count_declared(state: RunState, tallies: Sequence[RankTally], *, realized: 
         state.barren_cycles += 1
 
 
-def poll_finish(state: RunState, now: Seconds) -> bool:
+def poll_finish(state: SchedulerState, now: Seconds) -> bool:
     """Finish the cycle if every alive rank has acknowledged it."""
     cycle = state.cycle
     alive = state.cohort.alive_ranks
@@ -196,14 +196,14 @@ def poll_finish(state: RunState, now: Seconds) -> bool:
     return True
 
 
-def _evict_declarers(state: RunState, now: Seconds) -> None:
+def _evict_declarers(state: SchedulerState, now: Seconds) -> None:
     for record in state.cohort.alive:
         if record.declared_in_a_row >= DECLARED_IN_A_ROW:
             reason = f"its values were not finite in {DECLARED_IN_A_ROW} cycles in a row"
             dead_ranks.evict(state, record, reason, now)
 
 
-def _release(state: RunState, cycle: Cycle, now: Seconds, *, initial: bool) -> None:
+def _release(state: SchedulerState, cycle: Cycle, now: Seconds, *, initial: bool) -> None:
     """End the run here if it is to end, else save if that is due and let the ranks go on."""
     if state.barren_cycles >= DECLARED_IN_A_ROW:
         ending.close_failed(

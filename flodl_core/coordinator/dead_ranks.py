@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from flodl_core.coordinator import ending
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import DeclareRankDead, DropHost, EvictRank, Severity
-from flodl_core.coordinator.state import EvalWait, RunStage, RunState
+from flodl_core.coordinator.state import EvalWait, RunStage, SchedulerState
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import HostName, Rank, RankPhase, SaveReason
 from flodl_core.messages.control import ExecuteEval, ExtendPartition
@@ -22,13 +22,13 @@ from flodl_core.units import Seconds
 FIRST_RANK = Rank(0)
 
 
-def evict(state: RunState, record: RankRecord, reason: str, now: Seconds) -> None:
+def evict(state: SchedulerState, record: RankRecord, reason: str, now: Seconds) -> None:
     """End a rank that answers but must not go on, and go on without it."""
     state.out.append(EvictRank(record.rank, reason))
     bury(state, record, f"evicted: {reason}", now)
 
 
-def bury(state: RunState, record: RankRecord, cause: str, now: Seconds) -> None:
+def bury(state: SchedulerState, record: RankRecord, cause: str, now: Seconds) -> None:
     """Take a rank out of the run because it was lost."""
     if record.gone or state.stage is RunStage.ENDED:
         state.note("gone_already", rank=record.rank, cause=cause)
@@ -52,7 +52,7 @@ def bury(state: RunState, record: RankRecord, cause: str, now: Seconds) -> None:
     _go_on_without(state, record, now)
 
 
-def let_go(state: RunState, record: RankRecord, now: Seconds) -> None:
+def let_go(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
     """A rank said Exiting without an error: it is no loss, but it takes no further part."""
     _take_out(state, record, RankLife.EXITED, "exited")
     note_host(state, record.host, now)
@@ -61,7 +61,7 @@ def let_go(state: RunState, record: RankRecord, now: Seconds) -> None:
         _go_on_without(state, record, now)
 
 
-def _take_out(state: RunState, record: RankRecord, life: RankLife, cause: str) -> None:
+def _take_out(state: SchedulerState, record: RankRecord, life: RankLife, cause: str) -> None:
     record.cause = cause
     is_dead = life is RankLife.DEAD
     record.phase = RankPhase.LOST if is_dead else RankPhase.DONE
@@ -71,14 +71,14 @@ def _take_out(state: RunState, record: RankRecord, life: RankLife, cause: str) -
     state.out.append(DeclareRankDead(record.rank, cause))
 
 
-def note_host(state: RunState, host: HostName, now: Seconds) -> None:
+def note_host(state: SchedulerState, host: HostName, now: Seconds) -> None:
     """Remember since when no rank of a worker host takes part."""
     alone = all(record.gone for record in state.cohort if record.host == host)
     if alone and host != state.local_host and host not in state.dropped_hosts:
         state.hosts_gone.setdefault(host, now)
 
 
-def drop_host(state: RunState, host: HostName, reason: str) -> None:
+def drop_host(state: SchedulerState, host: HostName, reason: str) -> None:
     """Give up a worker host whose link has not ended by itself."""
     state.hosts_gone.pop(host, None)
     if host not in state.dropped_hosts:
@@ -86,7 +86,7 @@ def drop_host(state: RunState, host: HostName, reason: str) -> None:
         state.out.append(DropHost(host, reason))
 
 
-def _go_on_without(state: RunState, record: RankRecord, now: Seconds) -> None:
+def _go_on_without(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
     if state.stage is RunStage.LEAVING:
         return
     if record.rank == FIRST_RANK and state.committed_version is None and not state.ending:
@@ -108,7 +108,7 @@ def _go_on_without(state: RunState, record: RankRecord, now: Seconds) -> None:
     _retarget_eval(state, record.rank, now)
 
 
-def _nobody_left(state: RunState, now: Seconds) -> None:
+def _nobody_left(state: SchedulerState, now: Seconds) -> None:
     if state.committed_version is None and not state.ending:
         detail = f"every rank was lost before the first commit; first cause: {state.first_cause}"
         ending.give_up(state, "all_ranks_lost", detail)
@@ -126,7 +126,7 @@ def _nobody_left(state: RunState, now: Seconds) -> None:
         ending.target_lost(state, save.target, now)
 
 
-def _review_failures(state: RunState, now: Seconds) -> None:
+def _review_failures(state: SchedulerState, now: Seconds) -> None:
     limit, lost = state.settings.max_failure, state.cohort.lost
     if limit is not None and lost >= limit and not state.ending:
         if state.committed_version is None:
@@ -141,7 +141,7 @@ def _review_failures(state: RunState, now: Seconds) -> None:
         )
 
 
-def reclaim(state: RunState, record: RankRecord, now: Seconds) -> None:
+def reclaim(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
     """Take back the samples of a gone rank, but what a pending cycle may still count."""
     survivors = state.cohort.alive_ranks
     if state.ending or not survivors:
@@ -151,7 +151,7 @@ def reclaim(state: RunState, record: RankRecord, now: Seconds) -> None:
         _give(state, parts, survivors, now)
 
 
-def _limbo_samples(state: RunState, record: RankRecord) -> int:
+def _limbo_samples(state: SchedulerState, record: RankRecord) -> int:
     """Samples that must stay with a gone rank until the params round has ended."""
     if not state.cycle.pending or state.cycle.params_ended:
         return 0
@@ -159,7 +159,9 @@ def _limbo_samples(state: RunState, record: RankRecord) -> int:
     return state.book.held_samples(record.rank) if ready is None else ready.samples
 
 
-def _give(state: RunState, parts: Sequence[Range], survivors: Sequence[Rank], now: Seconds) -> None:
+def _give(
+    state: SchedulerState, parts: Sequence[Range], survivors: Sequence[Rank], now: Seconds
+) -> None:
     assert state.book.open is not None
     epoch = state.book.open.span.event
     idle = [rank for rank in survivors if not state.may_step(rank)]
@@ -168,7 +170,7 @@ def _give(state: RunState, parts: Sequence[Range], survivors: Sequence[Rank], no
     state.mark_able(idle, now)
 
 
-def _retarget_eval(state: RunState, rank: Rank, now: Seconds) -> None:
+def _retarget_eval(state: SchedulerState, rank: Rank, now: Seconds) -> None:
     wait = state.evaluation
     if wait is None or wait.target != rank or state.ending:
         return

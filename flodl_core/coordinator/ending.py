@@ -12,7 +12,7 @@ from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RunFinished, SaveBundle, SaveFacts, Severity
 from flodl_core.coordinator.events import SaveFinished, StopKind, StopRequested
 from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
-from flodl_core.coordinator.state import Closing, RunStage, RunState, StopOrder
+from flodl_core.coordinator.state import Closing, RunStage, SchedulerState, StopOrder
 from flodl_core.ids import ExitCode, Rank, SaveReason
 from flodl_core.messages.control import Checkpoint, Shutdown, ShutdownWithSave
 from flodl_core.units import Seconds
@@ -25,7 +25,7 @@ _SAVED_CODES = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVE
 """Exit codes that promise a bundle; without one they become NOT_SAVED."""
 
 
-def request_stop(state: RunState, request: StopRequested, now: Seconds) -> None:
+def request_stop(state: SchedulerState, request: StopRequested, now: Seconds) -> None:
     """Take an operator's or a signal's wish to end the run."""
     if state.stage is RunStage.ENDED:
         state.note("stop_after_end", who=request.who)
@@ -45,14 +45,14 @@ def request_stop(state: RunState, request: StopRequested, now: Seconds) -> None:
             give_up(state, "stopped", f"stopped by {request.who} before anything was trained")
 
 
-def give_up(state: RunState, label: str, detail: str) -> None:
+def give_up(state: SchedulerState, label: str, detail: str) -> None:
     """End a run that has nothing to save: no consensus was ever committed."""
     code = state.stop.request.exit_code if state.stop else ExitCode.FAILED
     state.send_alive(Shutdown())
     finish(state, code, label, detail)
 
 
-def close_for_stop(state: RunState, now: Seconds, *, ask: bool = True) -> None:
+def close_for_stop(state: SchedulerState, now: Seconds, *, ask: bool = True) -> None:
     """Save and leave because somebody asked to stop."""
     assert state.stop is not None
     request = state.stop.request
@@ -69,7 +69,7 @@ def close_for_stop(state: RunState, now: Seconds, *, ask: bool = True) -> None:
     )
 
 
-def close_done(state: RunState, now: Seconds) -> None:
+def close_done(state: SchedulerState, now: Seconds) -> None:
     """Save and leave because every sample of every pass is accounted for."""
     begin_closing(
         state,
@@ -86,7 +86,7 @@ def close_done(state: RunState, now: Seconds) -> None:
     )
 
 
-def close_failed(state: RunState, reason: SaveReason, detail: str, now: Seconds) -> None:
+def close_failed(state: SchedulerState, reason: SaveReason, detail: str, now: Seconds) -> None:
     """Save the last commit with what is known and leave: the run cannot go on."""
     by_loss = reason in (SaveReason.ALL_RANKS_LOST, SaveReason.MAX_FAILURE_EXCEEDED)
     cause = f"; first cause: {state.first_cause}" if by_loss else ""
@@ -104,7 +104,7 @@ def close_failed(state: RunState, reason: SaveReason, detail: str, now: Seconds)
     )
 
 
-def begin_closing(state: RunState, closing: Closing) -> None:
+def begin_closing(state: SchedulerState, closing: Closing) -> None:
     """Enter CLOSING; a run that is ending already goes on with the end it has."""
     if state.ending:
         state.note("already_ending", label=closing.label)
@@ -115,7 +115,7 @@ def begin_closing(state: RunState, closing: Closing) -> None:
     state.quiet_since = None
 
 
-def poll_closing(state: RunState, now: Seconds) -> bool:
+def poll_closing(state: SchedulerState, now: Seconds) -> bool:
     """Start the last save once no other one is being written."""
     closing = state.closing
     if state.stage is not RunStage.CLOSING or closing is None or closing.begun:
@@ -134,7 +134,7 @@ def poll_closing(state: RunState, now: Seconds) -> bool:
     return True
 
 
-def save_hold(state: RunState) -> Ceiling | None:
+def save_hold(state: SchedulerState) -> Ceiling | None:
     """How long the last save waits for the root, which is in the middle of a commit."""
     closing = state.closing
     if closing is None or closing.begun or state.saves.phase is SavePhase.WRITING:
@@ -144,7 +144,9 @@ def save_hold(state: RunState) -> Ceiling | None:
     return Ceiling(closing.retried_at, _RETRY_WAIT_S) if closing.retried_at is not None else None
 
 
-def ask_for_save(state: RunState, purpose: SavePurpose, reason: SaveReason, now: Seconds) -> bool:
+def ask_for_save(
+    state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
+) -> bool:
     """Ask the lowest alive rank for what only it has; False if nobody is there to ask."""
     alive = state.cohort.alive_ranks
     if not alive or state.committed_version is None:
@@ -156,7 +158,9 @@ def ask_for_save(state: RunState, purpose: SavePurpose, reason: SaveReason, now:
     return True
 
 
-def write_bundle(state: RunState, purpose: SavePurpose, reason: SaveReason, now: Seconds) -> None:
+def write_bundle(
+    state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
+) -> None:
     """Have the committed values written, with the local buffers last known."""
     assert state.committed_version is not None
     version = state.committed_version
@@ -164,7 +168,7 @@ def write_bundle(state: RunState, purpose: SavePurpose, reason: SaveReason, now:
     state.out.append(SaveBundle(version, reason, save_facts(state), state.saves.local_buffers))
 
 
-def save_facts(state: RunState) -> SaveFacts:
+def save_facts(state: SchedulerState) -> SaveFacts:
     """What the meta file says of this moment."""
     book, spec = state.book, state.spec
     return SaveFacts(
@@ -184,7 +188,7 @@ def save_facts(state: RunState) -> SaveFacts:
     )
 
 
-def save_finished(state: RunState, event: SaveFinished, now: Seconds) -> None:
+def save_finished(state: SchedulerState, event: SaveFinished, now: Seconds) -> None:
     """A write ended, well or not."""
     save = state.saves.current
     if save is None or state.saves.phase is not SavePhase.WRITING or save.version != event.version:
@@ -206,7 +210,7 @@ def save_finished(state: RunState, event: SaveFinished, now: Seconds) -> None:
         leave(state, now)
 
 
-def _root_moved_on(state: RunState, version: int, now: Seconds) -> bool:
+def _root_moved_on(state: SchedulerState, version: int, now: Seconds) -> bool:
     """Whether the last save is started again: a cycle was under way and has committed since."""
     closing = state.closing
     if closing is None or closing.retries >= _MOST_RETRIES:
@@ -221,7 +225,7 @@ def _root_moved_on(state: RunState, version: int, now: Seconds) -> bool:
     return True
 
 
-def leave(state: RunState, now: Seconds) -> None:
+def leave(state: SchedulerState, now: Seconds) -> None:
     """Tell every rank to go, and wait for them."""
     closing = state.closing
     assert closing is not None
@@ -234,7 +238,7 @@ def leave(state: RunState, now: Seconds) -> None:
     poll_leaving(state)
 
 
-def poll_leaving(state: RunState) -> bool:
+def poll_leaving(state: SchedulerState) -> bool:
     """End when nobody is left."""
     if state.stage is not RunStage.LEAVING or state.cohort.alive:
         return False
@@ -242,7 +246,7 @@ def poll_leaving(state: RunState) -> bool:
     return True
 
 
-def end_as_planned(state: RunState) -> None:
+def end_as_planned(state: SchedulerState) -> None:
     """End with the code of the closing, or NOT_SAVED if it promised a bundle in vain."""
     closing = state.closing
     assert closing is not None
@@ -253,14 +257,14 @@ def end_as_planned(state: RunState) -> None:
     finish(state, code, closing.label, detail)
 
 
-def finish(state: RunState, exit_code: int, label: str, detail: str) -> None:
+def finish(state: SchedulerState, exit_code: int, label: str, detail: str) -> None:
     """Say that the run is over; nothing follows."""
     state.stage = RunStage.ENDED
     state.cycle.abandon()
     state.out.append(RunFinished(exit_code, label, detail))
 
 
-def target_lost(state: RunState, rank: Rank, now: Seconds) -> None:
+def target_lost(state: SchedulerState, rank: Rank, now: Seconds) -> None:
     """The rank that was asked for a save is gone.
 
     A periodic save is due again at the next commit, since only then another rank
@@ -278,7 +282,7 @@ def target_lost(state: RunState, rank: Rank, now: Seconds) -> None:
         write_bundle(state, SavePurpose.FINAL, save.reason, now)
 
 
-def saved_by_now(state: RunState, now: Seconds) -> None:
+def saved_by_now(state: SchedulerState, now: Seconds) -> None:
     """The grace of a stop is over: save what is committed, with what is known."""
     if not state.ending:
         if state.committed_version is None:

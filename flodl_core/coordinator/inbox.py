@@ -17,7 +17,7 @@ from flodl_core.coordinator.effects import Severity
 from flodl_core.coordinator.events import HostStatsReported, RankMessage
 from flodl_core.coordinator.liveness import BURNING_S
 from flodl_core.coordinator.saves import SavePurpose
-from flodl_core.coordinator.state import EpochFacts, RunStage, RunState
+from flodl_core.coordinator.state import EpochFacts, RunStage, SchedulerState
 from flodl_core.ids import RankPhase
 from flodl_core.messages import metrics, rendezvous, timing
 from flodl_core.messages.control import Shutdown
@@ -26,10 +26,10 @@ from flodl_core.units import Seconds
 _NOT_RUNNING = ("T", "t", "Z", "X")
 """Letters of a process that is stopped, traced or gone."""
 
-Handler = Callable[[RunState, RankRecord, Any, Seconds], None]
+Handler = Callable[[SchedulerState, RankRecord, Any, Seconds], None]
 
 
-def receive(state: RunState, event: RankMessage, now: Seconds) -> None:
+def receive(state: SchedulerState, event: RankMessage, now: Seconds) -> None:
     """Take one message of one rank."""
     name = type(event.message).__name__
     record = state.cohort.find(event.rank)
@@ -50,7 +50,7 @@ def receive(state: RunState, event: RankMessage, now: Seconds) -> None:
     handler(state, record, event.message, now)
 
 
-def _answer_the_gone(state: RunState, record: RankRecord, message: object) -> None:
+def _answer_the_gone(state: SchedulerState, record: RankRecord, message: object) -> None:
     """A rank that was taken out is told once, so that it ends if it still runs."""
     state.note("message_of_gone_rank", rank=record.rank, message=type(message).__name__)
     if not record.told_dead and not isinstance(message, timing.Exiting):
@@ -58,7 +58,7 @@ def _answer_the_gone(state: RunState, record: RankRecord, message: object) -> No
         state.send(record.rank, Shutdown())
 
 
-def take_host_stats(state: RunState, event: HostStatsReported, now: Seconds) -> None:
+def take_host_stats(state: SchedulerState, event: HostStatsReported, now: Seconds) -> None:
     """Take what the operating system says of a rank's process."""
     stats = event.stats
     record = state.cohort.find(stats.rank)
@@ -73,7 +73,7 @@ def take_host_stats(state: RunState, event: HostStatsReported, now: Seconds) -> 
 
 
 def _hello(
-    state: RunState, record: RankRecord, hello: rendezvous.RendezvousHello, now: Seconds
+    state: SchedulerState, record: RankRecord, hello: rendezvous.RendezvousHello, now: Seconds
 ) -> None:
     expected = state.envelope.dataset_sig
     if record.life is RankLife.EXPECTED and hello.dataset_sig != expected:
@@ -87,11 +87,13 @@ def _hello(
     state.out.extend(state.rendezvous.hear(record, hello, now))
 
 
-def _uid(state: RunState, record: RankRecord, uid: rendezvous.Uid, now: Seconds) -> None:
+def _uid(state: SchedulerState, record: RankRecord, uid: rendezvous.Uid, now: Seconds) -> None:
     state.out.extend(state.rendezvous.take_uid(record.rank, uid))
 
 
-def _batches(state: RunState, record: RankRecord, message: timing.Batches, now: Seconds) -> None:
+def _batches(
+    state: SchedulerState, record: RankRecord, message: timing.Batches, now: Seconds
+) -> None:
     for row in message.rows:
         record.batches += 1
         record.measure_batch(row.batch_ms + row.data_ms)
@@ -103,7 +105,7 @@ def _batches(state: RunState, record: RankRecord, message: timing.Batches, now: 
 
 
 def _ready(
-    state: RunState, record: RankRecord, message: timing.SnapshotReady, now: Seconds
+    state: SchedulerState, record: RankRecord, message: timing.SnapshotReady, now: Seconds
 ) -> None:
     if not state.cycle.take_ready(message):
         state.note(
@@ -117,7 +119,7 @@ def _ready(
     record.phase = RankPhase.REDUCING
 
 
-def _ack(state: RunState, record: RankRecord, message: timing.SyncAck, now: Seconds) -> None:
+def _ack(state: SchedulerState, record: RankRecord, message: timing.SyncAck, now: Seconds) -> None:
     if not state.cycle.take_ack(message):
         state.note(
             "ack_of_another_cycle",
@@ -132,22 +134,24 @@ def _ack(state: RunState, record: RankRecord, message: timing.SyncAck, now: Seco
 
 
 def _heartbeat(
-    state: RunState, record: RankRecord, message: timing.Heartbeat, now: Seconds
+    state: SchedulerState, record: RankRecord, message: timing.Heartbeat, now: Seconds
 ) -> None:
     record.phase = message.phase
 
 
-def _lr(state: RunState, record: RankRecord, message: timing.LrUpdate, now: Seconds) -> None:
+def _lr(state: SchedulerState, record: RankRecord, message: timing.LrUpdate, now: Seconds) -> None:
     record.lr = message.lr if math.isfinite(message.lr) else None
 
 
 def _resources(
-    state: RunState, record: RankRecord, message: timing.ResourceSample, now: Seconds
+    state: SchedulerState, record: RankRecord, message: timing.ResourceSample, now: Seconds
 ) -> None:
     record.resources = message
 
 
-def _exiting(state: RunState, record: RankRecord, message: timing.Exiting, now: Seconds) -> None:
+def _exiting(
+    state: SchedulerState, record: RankRecord, message: timing.Exiting, now: Seconds
+) -> None:
     if message.error is not None:
         dead_ranks.bury(state, record, message.error, now)
     else:
@@ -155,7 +159,7 @@ def _exiting(state: RunState, record: RankRecord, message: timing.Exiting, now: 
 
 
 def _metrics(
-    state: RunState, record: RankRecord, message: metrics.MetricsMsg, now: Seconds
+    state: SchedulerState, record: RankRecord, message: metrics.MetricsMsg, now: Seconds
 ) -> None:
     if state.totals is None or message.epoch != state.totals.epoch:
         state.note("metrics_of_another_epoch", rank=record.rank, epoch=message.epoch)
@@ -164,7 +168,7 @@ def _metrics(
 
 
 def _checkpoint_result(
-    state: RunState, record: RankRecord, message: timing.CheckpointResult, now: Seconds
+    state: SchedulerState, record: RankRecord, message: timing.CheckpointResult, now: Seconds
 ) -> None:
     save = state.saves.current
     if save is None or save.target != record.rank or save.version != message.version:
@@ -183,7 +187,7 @@ def _checkpoint_result(
 
 
 def _eval_result(
-    state: RunState, record: RankRecord, message: timing.EvalResult, now: Seconds
+    state: SchedulerState, record: RankRecord, message: timing.EvalResult, now: Seconds
 ) -> None:
     wait = state.evaluation
     if (
@@ -202,7 +206,7 @@ def _eval_result(
     _keep_eval(state, message)
 
 
-def _keep_eval(state: RunState, message: timing.EvalResult) -> None:
+def _keep_eval(state: SchedulerState, message: timing.EvalResult) -> None:
     if not state.epochs:
         return
     facts = state.epochs.pop()

@@ -29,7 +29,7 @@ from flodl_core.coordinator.events import (
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.saves import SaveDesk
 from flodl_core.coordinator.settings import CoordinatorSettings
-from flodl_core.coordinator.state import RunStage, RunState
+from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import deadline, tick
 from flodl_core.coordinator.view import CoordinatorView, compose_view
 from flodl_core.errors import LocalProtocolError
@@ -68,7 +68,7 @@ class Coordinator:
         self._attendance = Attendance(spec.heartbeat_interval_s)
         cohort = Cohort(envelope)
         local = [host.ranks for host in envelope.hosts if host.host == local_host]
-        self._state = RunState(
+        self._state = SchedulerState(
             envelope=envelope,
             settings=settings,
             has_eval=has_eval,

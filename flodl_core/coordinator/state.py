@@ -128,7 +128,7 @@ class Commit:
 
 
 @dataclass(slots=True)
-class RunState:
+class SchedulerState:
     """Everything the coordinator remembers."""
 
     envelope: Envelope

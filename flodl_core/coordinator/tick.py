@@ -15,7 +15,7 @@ from flodl_core.coordinator.liveness import (
     silence_due,
 )
 from flodl_core.coordinator.saves import SavePhase, SavePurpose
-from flodl_core.coordinator.state import RunStage, RunState
+from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.ids import Rank, RankPhase, SaveReason
 from flodl_core.messages.control import CoordHeartbeat
 from flodl_core.units import Seconds
@@ -23,7 +23,7 @@ from flodl_core.units import Seconds
 _LATE_BEACONS = 5
 
 
-def tick(state: RunState, now: Seconds) -> None:
+def tick(state: SchedulerState, now: Seconds) -> None:
     """Do what is due at `now`."""
     _beacon(state, now)
     if not state.ending and state.stage is not RunStage.RENDEZVOUS:
@@ -35,13 +35,13 @@ def tick(state: RunState, now: Seconds) -> None:
     state.next_check = _next_rank_check(state, now)
 
 
-def _beacon(state: RunState, now: Seconds) -> None:
+def _beacon(state: SchedulerState, now: Seconds) -> None:
     if state.next_beacon is None or now >= state.next_beacon:
         state.next_beacon = now + state.spec.heartbeat_interval_s
         state.send_alive(CoordHeartbeat())
 
 
-def _bury_the_silent(state: RunState, now: Seconds) -> None:
+def _bury_the_silent(state: SchedulerState, now: Seconds) -> None:
     for silence in review_silence(state.cohort.alive, state.spec, state.settings, now):
         record = state.cohort[silence.rank]
         dead_ranks.bury(state, record, silence.cause, now)
@@ -57,7 +57,7 @@ def _bury_the_silent(state: RunState, now: Seconds) -> None:
                 record.phase = RankPhase.BUSY
 
 
-def _drop_hanging_hosts(state: RunState, now: Seconds) -> None:
+def _drop_hanging_hosts(state: SchedulerState, now: Seconds) -> None:
     """A cycle waits for the link of a host without ranks: it ends by itself, or it hangs."""
     if not state.cycle.pending:
         return
@@ -68,7 +68,7 @@ def _drop_hanging_hosts(state: RunState, now: Seconds) -> None:
             dead_ranks.drop_host(state, host, reason)
 
 
-def _evict_the_stuck(state: RunState, now: Seconds) -> None:
+def _evict_the_stuck(state: SchedulerState, now: Seconds) -> None:
     for record in state.cohort.alive:
         ceiling = progress_ceiling(state, record.rank)
         if ceiling is not None and ceiling.passed(now) and record.alive:
@@ -80,7 +80,7 @@ def _evict_the_stuck(state: RunState, now: Seconds) -> None:
             dead_ranks.evict(state, record, reason, now)
 
 
-def progress_ceiling(state: RunState, rank: Rank) -> Ceiling | None:
+def progress_ceiling(state: SchedulerState, rank: Rank) -> Ceiling | None:
     """The wait for this rank's next batch; None if it owes none."""
     record = state.cohort[rank]
     if record.progress_at is None or not record.alive or not state.may_step(rank):
@@ -88,7 +88,7 @@ def progress_ceiling(state: RunState, rank: Rank) -> Ceiling | None:
     return Ceiling(record.progress_at, progress_limit(record, state.spec, state.settings))
 
 
-def stage_ceiling(state: RunState) -> Ceiling | None:
+def stage_ceiling(state: SchedulerState) -> Ceiling | None:
     """What the run as a whole waits for; None if only ranks work.
 
     A save is looked at apart, since it runs beside training.
@@ -105,7 +105,7 @@ def stage_ceiling(state: RunState) -> Ceiling | None:
     return state.ceiling(since) if since is not None else None
 
 
-def stage_words(state: RunState) -> str:
+def stage_words(state: SchedulerState) -> str:
     """What `stage_ceiling` is about."""
     if state.stage is RunStage.RENDEZVOUS:
         return state.rendezvous.describe_missing()
@@ -118,7 +118,7 @@ def stage_words(state: RunState) -> str:
     return _word_quiet(state)
 
 
-def _word_quiet(state: RunState) -> str:
+def _word_quiet(state: SchedulerState) -> str:
     reason = state.verdict.reason if state.verdict else ""
     if state.totals is not None and state.book.settled:
         missing = state.totals.missing(state.cohort.alive_ranks, state.book.attributed_samples)
@@ -127,7 +127,7 @@ def _word_quiet(state: RunState) -> str:
     return f"no rank may step: {reason}"
 
 
-def _review_ceilings(state: RunState, now: Seconds) -> None:
+def _review_ceilings(state: SchedulerState, now: Seconds) -> None:
     if state.stage is RunStage.ENDED:
         return
     if state.stage is RunStage.LEAVING:
@@ -144,14 +144,14 @@ def _review_ceilings(state: RunState, now: Seconds) -> None:
         _save_is_over(state, save, now)
 
 
-def _review_leaving(state: RunState, now: Seconds) -> None:
+def _review_leaving(state: SchedulerState, now: Seconds) -> None:
     assert state.leaving_since is not None
     if Ceiling(state.leaving_since, state.settings.leave_timeout_s).passed(now):
         state.note("did_not_leave", ranks=", ".join(map(str, state.cohort.alive_ranks)))
         ending.end_as_planned(state)
 
 
-def _wait_is_over(state: RunState, ceiling: Ceiling, now: Seconds) -> None:
+def _wait_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None:
     detail = f"{stage_words(state)}, for {ceiling.age(now):.0f} s (ceiling {ceiling.limit_s:g} s)"
     if state.stage is RunStage.RENDEZVOUS:
         ending.give_up(state, "rendezvous_failed", detail)
@@ -161,7 +161,7 @@ def _wait_is_over(state: RunState, ceiling: Ceiling, now: Seconds) -> None:
         ending.close_failed(state, SaveReason.REDUCE_STALL, detail, now)
 
 
-def _save_is_over(state: RunState, ceiling: Ceiling, now: Seconds) -> None:
+def _save_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None:
     """A save that hangs ends the run; one that hangs in the end ends it without a bundle."""
     save = state.saves.current
     assert save is not None
@@ -181,7 +181,7 @@ def _save_is_over(state: RunState, ceiling: Ceiling, now: Seconds) -> None:
         ending.leave(state, now)
 
 
-def _next_rank_check(state: RunState, now: Seconds) -> Seconds | None:
+def _next_rank_check(state: SchedulerState, now: Seconds) -> Seconds | None:
     if state.stage in (RunStage.LEAVING, RunStage.ENDED):
         return None
     instants: list[Seconds | None] = []
@@ -192,7 +192,7 @@ def _next_rank_check(state: RunState, now: Seconds) -> Seconds | None:
     return earliest(*instants)
 
 
-def deadline(state: RunState) -> Seconds | None:
+def deadline(state: SchedulerState) -> Seconds | None:
     """When the next Tick is due; None before the first event and after the end."""
     if state.stage is RunStage.ENDED or state.started_at is None:
         return None
@@ -213,6 +213,6 @@ def deadline(state: RunState) -> Seconds | None:
     return earliest(*instants)
 
 
-def _grace_matters(state: RunState) -> bool:
+def _grace_matters(state: SchedulerState) -> bool:
     asking = state.saves.phase is SavePhase.ASKING
     return not state.ending or (state.stage is RunStage.CLOSING and asking)

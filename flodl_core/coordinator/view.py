@@ -12,7 +12,7 @@ from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.liveness import heartbeat_ceiling
 from flodl_core.coordinator.saves import SavePhase
-from flodl_core.coordinator.state import EpochFacts, RunStage, RunState
+from flodl_core.coordinator.state import EpochFacts, RunStage, SchedulerState
 from flodl_core.coordinator.tick import progress_ceiling
 from flodl_core.coordinator.waits import WaitView, list_waits
 from flodl_core.ids import HostName, Rank, RankPhase
@@ -117,7 +117,7 @@ class CoordinatorView:
     saves: SaveView
 
 
-def compose_view(state: RunState, now: Seconds) -> CoordinatorView:
+def compose_view(state: SchedulerState, now: Seconds) -> CoordinatorView:
     """Freeze everything that a reader may know at `now`."""
     reason = state.verdict.reason if state.verdict else ""
     if state.closing is not None:
@@ -138,7 +138,7 @@ def compose_view(state: RunState, now: Seconds) -> CoordinatorView:
     )
 
 
-def _training(state: RunState, now: Seconds) -> TrainingView:
+def _training(state: SchedulerState, now: Seconds) -> TrainingView:
     book, spec = state.book, state.spec
     rate = _throughput(state, now)
     done = book.trained_samples + book.dropped_samples
@@ -161,13 +161,13 @@ def _training(state: RunState, now: Seconds) -> TrainingView:
     )
 
 
-def _loss(state: RunState) -> float | None:
+def _loss(state: SchedulerState) -> float | None:
     counted = [record for record in state.cohort if record.life is not RankLife.DEAD]
     known = [record.loss for record in counted if record.loss is not None]
     return sum(known) / len(known) if known else None
 
 
-def _throughput(state: RunState, now: Seconds) -> float | None:
+def _throughput(state: SchedulerState, now: Seconds) -> float | None:
     recent = [commit for commit in state.commits if now - commit.at <= _RATE_WINDOW_S]
     if len(recent) < 2:
         return None
@@ -176,7 +176,7 @@ def _throughput(state: RunState, now: Seconds) -> float | None:
     return samples / span_s if span_s > 0 else None
 
 
-def _ideal(state: RunState) -> float | None:
+def _ideal(state: SchedulerState) -> float | None:
     means = [record.mean_batch_ms for record in state.cohort.alive]
     known = [mean for mean in means if mean]
     if not known:
@@ -184,7 +184,7 @@ def _ideal(state: RunState) -> float | None:
     return sum(state.spec.batch_size * 1000.0 / mean for mean in known)
 
 
-def _reduce(state: RunState, now: Seconds) -> ReduceView:
+def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
     cycle, geometry = state.cycle, state.envelope.geometry
     return ReduceView(
         state="pending" if cycle.pending else "idle",
@@ -200,7 +200,7 @@ def _reduce(state: RunState, now: Seconds) -> ReduceView:
     )
 
 
-def _rank(state: RunState, record: RankRecord, now: Seconds) -> RankView:
+def _rank(state: SchedulerState, record: RankRecord, now: Seconds) -> RankView:
     heartbeat = heartbeat_ceiling(record, state.spec) if record.alive else None
     progress = progress_ceiling(state, record.rank)
     trained = state.book.trained_samples
@@ -237,7 +237,7 @@ def _age(ceiling: Ceiling | None, now: Seconds) -> Seconds | None:
     return ceiling.age(now) if ceiling else None
 
 
-def _state_of(state: RunState, record: RankRecord) -> RankPhase:
+def _state_of(state: SchedulerState, record: RankRecord) -> RankPhase:
     """The word for a rank: what the coordinator knows beats what the rank last said."""
     if record.life is RankLife.DEAD:
         return RankPhase.LOST

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.coordinator.liveness import heartbeat_ceiling, is_burning
 from flodl_core.coordinator.saves import SavePhase
-from flodl_core.coordinator.state import RunStage, RunState
+from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import progress_ceiling, stage_ceiling, stage_words
 from flodl_core.ids import HostName, Rank
 from flodl_core.units import Seconds
@@ -30,7 +30,7 @@ class WaitView:
     """What happens when the ceiling is reached."""
 
 
-def list_waits(state: RunState, now: Seconds) -> tuple[WaitView, ...]:
+def list_waits(state: SchedulerState, now: Seconds) -> tuple[WaitView, ...]:
     """The waits that are longer than `wait_shown_after_s`, those of the run first."""
     waits = [*_run_waits(state), *_rank_waits(state, now)]
     shown_after = state.settings.wait_shown_after_s
@@ -44,7 +44,7 @@ def list_waits(state: RunState, now: Seconds) -> tuple[WaitView, ...]:
 _Wait = tuple[Rank | None, HostName | None, str, Ceiling, str]
 
 
-def _run_waits(state: RunState) -> list[_Wait]:
+def _run_waits(state: SchedulerState) -> list[_Wait]:
     waits: list[_Wait] = []
     if state.stage is RunStage.ENDED:
         return waits
@@ -69,7 +69,7 @@ def _run_waits(state: RunState) -> list[_Wait]:
     return waits
 
 
-def _rank_waits(state: RunState, now: Seconds) -> list[_Wait]:
+def _rank_waits(state: SchedulerState, now: Seconds) -> list[_Wait]:
     waits: list[_Wait] = []
     if state.stage in (RunStage.LEAVING, RunStage.ENDED):
         return waits
