@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from flodl_core.config.addresses import is_loopback_address, parse_bind
 from flodl_core.errors import ConfigError
-from flodl_core.ids import StartMode
+from flodl_core.ids import StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
@@ -110,6 +110,10 @@ class RunConfig(Settings):
     """Seed of sample order and of every rank's chance."""
     gamma: float = Field(default=1.0, ge=-MAX_GAMMA, le=MAX_GAMMA, examples=[1.0])
     """Exponent of a rank's weight n^gamma; 1 weights by batches, 0 is the plain mean."""
+    wire_dtype: Annotated[WireDtype, BeforeValidator(lower_words)] = Field(
+        default=WireDtype.F32, examples=["bf16"]
+    )
+    """What parameters travel as between hosts: f32, or bf16 differences at half the bytes."""
     sample_log: Annotated[str | None, BeforeValidator(switch_or_path)] = Field(
         default=None, examples=["auto"]
     )
@@ -147,6 +151,7 @@ class RunConfig(Settings):
     def _review(self) -> Self:
         """Check what depends on two settings."""
         _review_devices(self.devices)
+        _review_wire(self.wire_dtype, self.mode)
         if self.ranks is not None and self.hosts > 1:
             raise ConfigError(
                 "ranks",
@@ -352,6 +357,17 @@ def review_token(field: str, token: str | None, *, source: str = GIVEN) -> None:
             f"a token is 32 hex characters, and this one has {len(token)} characters",
             source=source,
             fix="copy the run's token file, or leave it unset to have one generated",
+        )
+
+
+def _review_wire(wire: WireDtype, mode: str) -> None:
+    if wire is not WireDtype.F32 and mode.startswith("nccl"):
+        raise ConfigError(
+            "wire_dtype",
+            wire.value,
+            f"is for the CPU modes, and mode is {mode}: NCCL moves every tensor in its own type",
+            source=GIVEN,
+            fix="leave wire_dtype at f32, or use cpu_sync or cpu_cadence",
         )
 
 

@@ -314,7 +314,7 @@ class MuxLink:
 
 
 def _skip_pacing(sock: socket.socket, peer: Peer) -> None:
-    """Send without a pace within one machine: no link is shared, and pacing costs processor time."""
+    """Send without a pace within one machine, where pacing only costs processor time."""
     option = getattr(socket, "TCP_CONGESTION", None)
     if option is not None and peer.is_loopback:
         with contextlib.suppress(OSError):

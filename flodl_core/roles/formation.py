@@ -9,7 +9,6 @@ from flodl_core.ids import HostName, Mode, Rank, RunId
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import ConnectionId, host_ranks, shares_layout
 from flodl_core.messages.job import Envelope, JobFacts, JobRef, RunSpec
-from flodl_core.roles.host_join import WIRE_DTYPE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +52,7 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
             epoch_splits=config.epoch_splits,
             seed=config.seed,
             gamma=config.gamma,
-            wire_dtype=WIRE_DTYPE,
+            wire_dtype=config.wire_dtype.value,
             heartbeat_interval_s=config.heartbeat_interval_s,
             heartbeat_timeout_s=config.heartbeat_timeout_s,
             progress_timeout_s=config.progress_ceiling_s,

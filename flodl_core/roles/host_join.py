@@ -12,16 +12,13 @@ import anyio
 
 from flodl_core import __version__
 from flodl_core.errors import RefusedError, RunLostError, TransientJoinError
-from flodl_core.ids import HostName, RunId
+from flodl_core.ids import HostName, RunId, WireDtype
 from flodl_core.membership.job_facts import introduce_host
 from flodl_core.messages import SCHEMA_VERSION
 from flodl_core.messages.job import JobFacts, JobRef
 from flodl_core.messages.join import Abort, Accept, Knock, Offer, Reject, WorldFormed
 from flodl_core.net.join_link import JoinLink
 from flodl_core.units import Seconds
-
-WIRE_DTYPE = "f32"
-"""What parameters travel as between hosts."""
 
 OFFER_WAIT_S: Seconds = 30.0
 """From the Knock to the Offer; the controller answers at once."""
@@ -84,7 +81,7 @@ async def join_world(
                 devices,
                 host=host,
                 run_id=offer.run_id,
-                wire_dtype=WIRE_DTYPE,
+                wire_dtype=_spoken_wire(offer.wire_dtype),
             )
         )
         salt: bytes | None = None
@@ -112,6 +109,12 @@ async def join_world(
             "the controller ended the connection before the world formed",
             fix="look at the launcher's output for the reason; dial again for the next run",
         ) from error
+
+
+def _spoken_wire(offered: str) -> str:
+    """Return the wire that was offered if this version speaks it, else the one that it would."""
+    known = {wire.value for wire in WireDtype}
+    return offered if offered in known else WireDtype.F32.value
 
 
 def _rejected(reject: Reject) -> RefusedError | TransientJoinError:

@@ -20,7 +20,6 @@ from flodl_core.net.http_trust import TrustPolicy
 from flodl_core.net.port import PortConfig
 from flodl_core.roles.alerting import AlertDesk, EventCommand
 from flodl_core.roles.formation import RunPlan
-from flodl_core.roles.host_join import WIRE_DTYPE
 from flodl_core.roles.operator_desk import OperatorActions, operator_routes
 from flodl_core.roles.publishing import RunFacts
 from flodl_core.roles.saving import BundleWriter
@@ -83,7 +82,12 @@ def make_ledger(
     """Return the ledger of the join window."""
     return MembershipLedger(
         window,
-        expect_job(plan.facts, run_id=plan.run_id, mode=plan.mode, wire_dtype=WIRE_DTYPE),
+        expect_job(
+            plan.facts,
+            run_id=plan.run_id,
+            mode=plan.mode,
+            wire_dtype=plan.config.wire_dtype.value,
+        ),
         configured_hosts=hosts,
     )
 
@@ -96,7 +100,7 @@ def make_offer(plan: RunPlan) -> Offer:
         job=plan.job,
         batch_size=plan.batch_size,
         seed=plan.config.seed,
-        wire_dtype=WIRE_DTYPE,
+        wire_dtype=plan.config.wire_dtype.value,
         schema=SCHEMA_VERSION,
     )
 

@@ -5,15 +5,16 @@ pacer's, the messages are the worker's. Nothing of the model changes before the
 last RoundEnd of the cycle came.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from flodl_core.ids import Cycle, Round, RoundOutcome, SyncOutcome
 from flodl_core.messages.data import RoundEnd
 from flodl_core.planes.slot import Slot
 from flodl_core.planes.staging import Staging
-from flodl_core.reduce.buckets import Run
+from flodl_core.reduce.buckets import Run, covers_region
 from flodl_core.reduce.divergence import Divergence
+from flodl_core.reduce.norms import NORM_ERROR, norm
 from flodl_core.training.adopt import adopt_and_measure, adopt_buffers, adopt_params
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.snapshot import Claim, SnapshotVerdict, take_snapshot
@@ -73,6 +74,7 @@ class RankRounds:
         self._offered: _Offered | None = None
         self._spans: tuple[Run, ...] = ()
         self._params_committed = False
+        self._consensus_norm: float | None = None
 
     def offer(self, claim: Claim) -> SnapshotVerdict:
         """Take the snapshot of a cycle and say Ready.
@@ -81,6 +83,7 @@ class RankRounds:
             SchemaDriftError: the model's tensors changed.
         """
         self._spans, self._params_committed = (), False
+        claim = replace(claim, reference=self._reference())
         verdict = take_snapshot(self._layout, self._star.slot, claim)
         self._offered = _Offered(claim, verdict)
         self._star.ready(claim.cycle)
@@ -129,16 +132,28 @@ class RankRounds:
             resets_state=declined,
         )
 
+    def _reference(self) -> float | None:
+        """Return the norm of what a narrow wire subtracts; None on a wire that does not."""
+        if not self._star.staging.is_reference:
+            return None
+        if self._consensus_norm is None:
+            self._consensus_norm = norm(self._star.staging.params)
+        return self._consensus_norm * (1 + NORM_ERROR)
+
     def _adopt_params(self, offer: _Offered) -> Divergence | None:
         """Adopt the consensus; a snapshot that was declared has no distance from it."""
         consensus = self._star.staging.params
+        self._consensus_norm = None
         if offer.verdict.declared:
             adopt_params(self._layout, consensus, spans=self._spans)
             return None
-        return adopt_and_measure(
+        divergence = adopt_and_measure(
             self._layout,
             consensus,
             snapshot=self._star.slot.params,
             spans=self._spans,
             norm=offer.verdict.pre_norm,
         )
+        if covers_region(self._spans, consensus.size):
+            self._consensus_norm = divergence.post_norm
+        return divergence

@@ -32,6 +32,8 @@ class Claim:
     """Samples drawn since the last sync."""
     gamma: float
     world_size: int
+    reference: float | None = None
+    """No value of the last consensus is larger; None where the wire does not subtract it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +65,9 @@ def take_snapshot(layout: FlatLayout, slot: Slot, claim: Claim) -> SnapshotVerdi
     slot.set_unfrozen(layout.unfrozen())
     mass_params, mass_buffers = gamma_mass(claim.n, claim.gamma), mover_mass(claim.n)
     pre_norm = norm(slot.params)
-    good = _fits(slot.params, pre_norm, mass_params, claim.world_size) and _fits(
-        slot.buffers, norm(slot.buffers), mass_buffers, claim.world_size
-    )
+    good = _fits(
+        slot.params, pre_norm, mass_params, claim.world_size, reference=claim.reference
+    ) and _fits(slot.buffers, norm(slot.buffers), mass_buffers, claim.world_size)
     declared = not good
     slot.write_header(
         SlotHeader(
@@ -121,25 +123,35 @@ def _largest(values: torch.Tensor) -> float:
     return float(torch.maximum(-smallest, largest))
 
 
-def _fits(values: F32, size: float, mass: float, world_size: int) -> bool:
+def _fits(
+    values: F32, size: float, mass: float, world_size: int, *, reference: float | None = None
+) -> bool:
     """Decide on the norm where it can: no |x| is above it, and it is finite if all are."""
-    if is_representable(mass, size * (1 + NORM_ERROR), world_size=world_size):
+    if _is_sendable(mass, size * (1 + NORM_ERROR), world_size, reference):
         return True
     largest = _largest(torch.from_numpy(values)) if math.isfinite(size) else size
-    return is_representable(mass, largest, world_size=world_size)
+    return _is_sendable(mass, largest, world_size, reference)
+
+
+def _is_sendable(mass: float, largest: float, world_size: int, reference: float | None) -> bool:
+    """Decide on max|x|; where a reference is subtracted and added again, both ways must fit."""
+    if reference is None:
+        return is_representable(mass, largest, world_size=world_size)
+    return is_representable(mass, largest + reference, world_size=2 * world_size)
 
 
 def _name_fault(layout: FlatLayout, slot: Slot, claim: Claim) -> str:
+    params_mass, buffers_mass = gamma_mass(claim.n, claim.gamma), mover_mass(claim.n)
     regions = (
-        (slot.params, layout.geometry.params, gamma_mass(claim.n, claim.gamma)),
-        (slot.buffers, layout.geometry.buffers, mover_mass(claim.n)),
+        (slot.params, layout.geometry.params, params_mass, claim.reference),
+        (slot.buffers, layout.geometry.buffers, buffers_mass, None),
     )
-    for array, segments, mass in regions:
+    for array, segments, mass, reference in regions:
         region = torch.from_numpy(array)
         for segment in segments:
             largest = _largest(_values_of(region, segment))
             if not math.isfinite(largest):
                 return f"{segment.name} holds a value that is not finite"
-            if not is_representable(mass, largest, world_size=claim.world_size):
+            if not _is_sendable(mass, largest, claim.world_size, reference):
                 return f"{segment.name} times the mass {mass:g} leaves the range of f32"
     return "a value is not finite"

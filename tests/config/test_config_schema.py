@@ -14,12 +14,12 @@ from flodl_core.config.schema import (
     derived_ceiling_s,
 )
 from flodl_core.errors import ConfigError
-from flodl_core.ids import ExitCode, StartMode
+from flodl_core.ids import ExitCode, StartMode, WireDtype
 
 EXPECTED_KEYS = """
 run: job job_args name hosts ranks_per_host ranks devices mode epochs epoch_splits batch_size
-run: micro_batch loader_workers seed gamma sample_log save_path checkpoint_every_s stop_grace_s
-run: heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
+run: micro_batch loader_workers seed gamma wire_dtype sample_log save_path checkpoint_every_s
+run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
 run: on_event on_event_classes
 join: min_rank_start join_timeout_s target_ranks max_join_timeout_s start_mode bind port
@@ -79,6 +79,15 @@ def test_only_ceilings_are_scaled_and_the_beacon_is_not():
     assert all(name.endswith("_timeout_s") for name in SCALED)
     assert "run.heartbeat_interval_s" not in SCALED
     assert set(KEYS) >= SCALED | SECRET
+
+
+def test_a_narrow_wire_is_for_the_cpu_modes():
+    assert RunConfig().wire_dtype is WireDtype.F32
+    assert RunConfig(wire_dtype=" BF16 ", mode="cpu_sync").wire_dtype is WireDtype.BF16
+    with pytest.raises(ConfigError, match="NCCL moves every tensor in its own type"):
+        RunConfig(wire_dtype="bf16", mode="nccl_cadence")
+    with pytest.raises(ValidationError, match="wire_dtype"):
+        RunConfig(wire_dtype="f16")
 
 
 def test_models_are_frozen_and_closed():
