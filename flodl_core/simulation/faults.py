@@ -55,7 +55,10 @@ class Faults:
         """Set the faults that strike at an instant."""
         for fault in self._scenario.faults:
             if fault.site is None:
-                self._loop.after(fault.at_s, partial(self._apply, fault))
+                self._loop.after(fault.at_s, partial(self._strike_at_last, fault))
+
+    def _strike_at_last(self, fault: Fault) -> None:
+        self._apply(fault)
 
     def visit(self, rank: Rank, site: Site) -> bool:
         """A rank comes by a site; whether a fault there stops what it was about to do."""
@@ -63,8 +66,8 @@ class Faults:
         stops = False
         for fault in self._scenario.faults:
             if fault.site is site and fault.nth == visits and self._concerns(fault, rank, site):
-                self._apply(fault)
-                stops = stops or fault.action not in _HARMLESS_HERE
+                took_effect = self._apply(fault)
+                stops = stops or (took_effect and fault.action not in _HARMLESS_HERE)
         return stops
 
     def _concerns(self, fault: Fault, rank: Rank, site: Site) -> bool:
@@ -72,17 +75,22 @@ class Faults:
             return self._ranks[Rank(fault.rank)].host == self._ranks[rank].host
         return fault.rank == rank
 
-    def _apply(self, fault: Fault) -> None:
+    def _apply(self, fault: Fault) -> bool:
+        """Carry out a fault; False if there is nothing left that it could strike."""
         rank = self._ranks[Rank(fault.rank)]
         if fault.action in _HOST_ACTIONS:
-            if self._strike_host(fault.action, rank.host):
-                self._ends.applied.add(fault.action)
+            took_effect = self._strike_host(fault.action, rank.host)
+            if took_effect:
                 self._ends.struck.update(self._hosts[rank.host].ranks)
                 for other in self._hosts[rank.host].ranks:
                     self._ends.struck_silent(other, greeted=self._ranks[other].greeted)
-        elif rank.running:
+        else:
+            took_effect = rank.running
+            if took_effect:
+                self._strike_rank(fault, rank)
+        if took_effect:
             self._ends.applied.add(fault.action)
-            self._strike_rank(fault, rank)
+        return took_effect
 
     def _strike_rank(self, fault: Fault, rank: SimRank) -> None:
         if fault.action is Action.BUSY:

@@ -1,0 +1,148 @@
+"""What the status document gets to see."""
+
+import pytest
+from coordinator_script import Script, control, sent, tally
+
+from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
+from flodl_core.messages import timing
+
+
+def view(script):
+    return script.machine.view(script.now)
+
+
+def test_before_anything_every_rank_is_spawning():
+    seen = view(Script())
+    assert seen.stage == "rendezvous"
+    assert [rank.state for rank in seen.ranks] == ["spawning"] * 3
+    assert [(rank.rank, rank.host, rank.device) for rank in seen.ranks] == [
+        (0, "red", "cpu:0"),
+        (1, "red", "cpu:1"),
+        (2, "blue", "cpu:0"),
+    ]
+    assert (seen.training.samples_total, seen.training.epochs) == (12, 1)
+    assert seen.reduce.version is None
+
+
+def test_states_follow_a_window():
+    script = Script().start()
+    assert [rank.state for rank in view(script).ranks] == ["training"] * 3
+    script.batch(0)
+    assert [rank.state for rank in view(script).ranks] == ["held", "training", "training"]
+    assert "rank 1 (cpu:1 on red) has done 0 of 1" in view(script).reason
+    script.batch(1)
+    script.batch(2)
+    script.ready(0, 1)
+    assert [rank.state for rank in view(script).ranks] == ["reducing", "snapshot", "snapshot"]
+    seen = view(script).reduce
+    assert (seen.state, seen.phase, seen.cycle, seen.pending_s) == ("pending", "counting", 1, 0.0)
+    script.ready(1, 1)
+    script.ready(2, 1)
+    script.rounds(1, [tally(rank) for rank in range(3)])
+    script.ack(2, 1)
+    assert [rank.state for rank in view(script).ranks] == ["reducing", "reducing", "held"]
+
+
+def test_shares_weights_and_rates_after_a_few_windows():
+    script = Script((("red", 2),), n_samples=40).start()
+    script.cycle(1)
+    script.now += 2.0
+    script.cycle(2)
+    script.now += 2.0
+    seen = view(script)
+    assert [rank.share for rank in seen.ranks] == [0.5, 0.5]
+    assert [rank.weight for rank in seen.ranks] == [0.5, 0.5]
+    assert [rank.batch_count for rank in seen.ranks] == [2, 2]
+    assert [rank.samples for rank in seen.ranks] == [4, 4]
+    assert seen.training.throughput == pytest.approx(2.0)
+    assert seen.training.ideal_throughput == pytest.approx(400.0)
+    assert seen.training.eta_s == pytest.approx(16.0)
+    assert (seen.training.loss, seen.training.global_step, seen.training.syncs) == (0.5, 4, 2)
+    assert seen.reduce.last_outcome == "committed"
+    assert seen.reduce.bytes == 16
+
+
+def test_weights_follow_gamma():
+    script = Script((("red", 2),), n_samples=40, gamma=2.0).start()
+    script.batch(0)
+    script.batch(1)
+    script.rounds(1, [tally(0, n=1), tally(1, n=3)])
+    assert [rank.weight for rank in view(script).ranks] == [0.1, 0.9]
+
+
+def test_waits_appear_after_five_seconds_with_their_ceilings():
+    script = Script((("red", 2),), n_samples=8).start()
+    script.batch(0)
+    script.wait(5.0, beating=(0, 1))
+    assert view(script).waits == ()
+    script.wait(1.0, beating=(0, 1))
+    wait = view(script).waits[0]
+    assert (wait.rank, wait.host, wait.phase) == (1, "red", "in a batch")
+    assert (wait.ceiling_s, wait.outcome) == (1800.0, "it is evicted")
+    assert wait.age_s == pytest.approx(6.0)
+
+
+def test_the_wait_of_a_reduce_names_who_is_missing():
+    script = Script((("red", 2),), n_samples=8).start()
+    script.batch(0)
+    script.batch(1)
+    script.wait(6.0, beating=(0, 1))
+    wait = view(script).waits[0]
+    assert wait.phase == "cycle 1 is counting; not acknowledged by ranks: 0, 1"
+    assert wait.outcome == "the last commit is saved and the run ends"
+
+
+def test_saves_stops_and_farewells_are_waits_too():
+    script = Script((("red", 1),), n_samples=12).start()
+    script.handle(CheckpointRequested("operator"))
+    script.cycle(1)
+    script.handle(StopRequested(StopKind.SAVE, 4, "SIGTERM"))
+    script.wait(6.0, beating=(0,))
+    phases = [wait.phase for wait in view(script).waits]
+    assert "asking for the save of version 1" in phases
+    assert "finishing the window" in phases
+    assert view(script).ranks[0].state == "saving"
+    assert view(script).saves.phase == "asking"
+    script.batch(0)
+    script.checkpoint_result(0, 1)
+    script.saved(1)
+    assert view(script).saves.saved_version == 1
+    script.ready(0, 2)
+    script.rounds(2, [tally(0)])
+    script.ack(0, 2)
+    script.checkpoint_result(0, 2)
+    script.saved(2)
+    script.wait(6.0, beating=(0,))
+    assert [wait.phase for wait in view(script).waits] == ["leaving: ranks 0"]
+    assert view(script).reason == "stopped by SIGTERM and saved"
+
+
+def test_gone_ranks_are_lost_or_done_with_their_cause():
+    script = Script().start()
+    script.lose(2, "signal 9")
+    script.exiting(1)
+    seen = view(script).ranks
+    assert [(rank.state, rank.cause) for rank in seen[1:]] == [
+        ("done", "exited"),
+        ("lost", "signal 9"),
+    ]
+    assert seen[2].heartbeat_age_s is None
+
+
+def test_a_rank_that_evaluates_is_in_a_callback():
+    script = Script((("red", 1),), has_eval=True, n_samples=2).start()
+    script.cycle(1)
+    assert sent(script.metrics(0, 2), control.ExecuteEval, 0)
+    assert view(script).ranks[0].state == "callback"
+
+
+def test_learning_rate_divergence_and_resources_are_shown():
+    script = Script((("red", 1),), n_samples=8).start()
+    script.tell(0, timing.LrUpdate(rank=0, lr=0.25))
+    sample = timing.ResourceSample(rank=0, cpu_percent=50.0)
+    script.tell(0, sample)
+    script.cycle(1)
+    seen = view(script)
+    assert seen.training.lr == 0.25
+    assert seen.ranks[0].resources == sample
+    assert seen.ranks[0].divergence == 0.1
