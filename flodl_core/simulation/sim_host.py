@@ -37,7 +37,7 @@ from flodl_core.simulation.tiny_model import (
     F32,
     F64,
     PARAMS_A_BUCKET,
-    Slot,
+    TinySlot,
 )
 from flodl_core.simulation.virtual_loop import VirtualLoop
 from flodl_core.units import Seconds
@@ -101,7 +101,7 @@ class SimHost:
     ) -> None:
         self.host, self.ranks, self.calls = host, ranks, calls
         self.running = True
-        self.slots: dict[Rank, Slot] = {}
+        self.slots: dict[Rank, TinySlot] = {}
         self.params: F32 = np.zeros(scenario.param_buckets * PARAMS_A_BUCKET, np.float32)
         self.buffers: F32 = np.zeros(scenario.buffer_buckets * BUFFERS_A_BUCKET, np.float32)
         self._scenario, self._loop = scenario, loop
@@ -117,7 +117,7 @@ class SimHost:
 
     # what arrives
 
-    def rank_ready(self, rank: Rank, cycle: Cycle, slot: Slot) -> None:
+    def rank_ready(self, rank: Rank, cycle: Cycle, slot: TinySlot) -> None:
         """A rank's mark arrived; its slot is mapped here."""
         if self.running:
             self.slots[rank] = slot
@@ -239,7 +239,7 @@ class SimHost:
         )
         return Bucket(frame, values)
 
-    def _control(self, slots: list[Slot]) -> F64:
+    def _control(self, slots: list[TinySlot]) -> F64:
         world = self._scenario.world_size
         vector = np.zeros(TALLY_FIELDS * world, np.float64)
         for slot in slots:
@@ -248,7 +248,7 @@ class SimHost:
             vector[2 * world + slot.rank] = slot.declared
         return vector
 
-    def _subtotal(self, movers: list[Slot], index: int, *, buffers: bool) -> F32:
+    def _subtotal(self, movers: list[TinySlot], index: int, *, buffers: bool) -> F32:
         width = BUFFERS_A_BUCKET if buffers else PARAMS_A_BUCKET
         total = np.zeros(width if movers else 0, np.float32)
         if movers:

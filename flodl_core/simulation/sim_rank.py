@@ -33,7 +33,7 @@ from flodl_core.messages.job import Geometry
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.relay.machine import following_round
 from flodl_core.simulation.scenario import Scenario, Site
-from flodl_core.simulation.tiny_model import COUNTER, F32, Slot, TinyModel
+from flodl_core.simulation.tiny_model import COUNTER, F32, TinyModel, TinySlot
 from flodl_core.simulation.virtual_loop import VirtualLoop
 from flodl_core.units import Seconds
 
@@ -48,13 +48,13 @@ class RankCalls:
 
     say: Callable[[object], None]
     """Send a message to the coordinator."""
-    mark: Callable[[Cycle, Slot], None]
+    mark: Callable[[Cycle, TinySlot], None]
     """Give the ready mark to the host."""
     staging: Callable[[], tuple[F32, F32]]
     exited: Callable[[str], None]
     """The process ended; the text is its cause, empty after a clean end."""
     strike: Callable[[Site], bool]
-    snapshot_taken: Callable[[Cycle, Slot, list[Drawn]], None]
+    snapshot_taken: Callable[[Cycle, TinySlot, list[Drawn]], None]
     acknowledged: Callable[[Cycle, SyncOutcome], None]
     checkpoint_read: Callable[[int], None]
 

@@ -24,7 +24,7 @@ COUNTER = "steps"
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TinySlot:
     """One snapshot, as relay and root see it.
 
     Attributes:
@@ -93,13 +93,13 @@ class TinyModel:
         if buffers is not None:
             self.buffers = buffers.copy()
 
-    def snapshot(self, n: int, samples: int, *, gamma: float, world_size: int) -> Slot:
+    def snapshot(self, n: int, samples: int, *, gamma: float, world_size: int) -> TinySlot:
         """Decide whether the values are finite, and copy them."""
         values = np.abs(np.concatenate((self.params, self.buffers)))
         largest = float(values.max()) if values.size else 0.0
         mass = gamma_mass(n, gamma)
         declared = not is_representable(max(mass, 1.0), largest, world_size=world_size)
-        return Slot(
+        return TinySlot(
             rank=self.rank,
             n=0 if declared else n,
             samples=samples,

@@ -18,7 +18,7 @@ from flodl_core.messages.data import BucketFrame
 from flodl_core.simulation.rules import Rules, SimulationFailure
 from flodl_core.simulation.sim_rank import Drawn
 from flodl_core.simulation.sim_root import Committed
-from flodl_core.simulation.tiny_model import BUFFERS_A_BUCKET, F32, PARAMS_A_BUCKET, Slot
+from flodl_core.simulation.tiny_model import BUFFERS_A_BUCKET, F32, PARAMS_A_BUCKET, TinySlot
 
 MOST_DECLARED = 3
 """Non-finite cycles in a row, of one rank or of all, after which somebody must go."""
@@ -28,7 +28,7 @@ MOST_DECLARED = 3
 class Snapshot:
     """What a rank put into its slot, and of which batches it was made."""
 
-    slot: Slot
+    slot: TinySlot
     drawn: list[Drawn]
 
 
@@ -44,7 +44,7 @@ class ValueOracle:
     _declared: Counter[Rank] = field(default_factory=Counter)
     _barren: int = 0
 
-    def snapshot_taken(self, cycle: Cycle, slot: Slot, drawn: list[Drawn]) -> None:
+    def snapshot_taken(self, cycle: Cycle, slot: TinySlot, drawn: list[Drawn]) -> None:
         """A rank wrote its slot."""
         total = sum(size for _, _, size in drawn)
         self.rules.require(total == slot.samples, "samples", f"{slot} was made of {total} samples")
@@ -75,7 +75,7 @@ class ValueOracle:
             f"{frame}: {values} instead of {exact}",
         )
 
-    def slot(self, cycle: int, rank: Rank) -> Slot:
+    def slot(self, cycle: int, rank: Rank) -> TinySlot:
         """What the rank put into its slot in that cycle."""
         known = self.snapshots.get((cycle, rank))
         if known is None:

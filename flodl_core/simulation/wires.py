@@ -11,7 +11,7 @@ from flodl_core.ids import Cycle
 from flodl_core.messages.data import RoundEnd
 from flodl_core.simulation.lanes import Lane
 from flodl_core.simulation.sim_host import Bucket
-from flodl_core.simulation.tiny_model import Slot
+from flodl_core.simulation.tiny_model import TinySlot
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class RankWires:
 
     control_up: Lane[object]
     control_down: Lane[object]
-    marks: Lane[tuple[Cycle, Slot]]
+    marks: Lane[tuple[Cycle, TinySlot]]
     round_ends: Lane[RoundEnd]
 
 

@@ -25,7 +25,7 @@ from flodl_core.simulation.oracles import Oracles
 from flodl_core.simulation.rules import Rules, SimulationFailure
 from flodl_core.simulation.scenario import Action, Fault, Scenario
 from flodl_core.simulation.sim_root import Committed
-from flodl_core.simulation.tiny_model import Slot
+from flodl_core.simulation.tiny_model import TinySlot
 from flodl_core.simulation.value_oracle import ValueOracle
 
 ONE = np.ones(3, np.float32)
@@ -44,7 +44,7 @@ def make(**numbers):
 
 
 def slot(rank, n=1, samples=2, declared=False, params=ONE):
-    return Slot(rank, n, samples, declared, float(n), float(n > 0), params, NONE)
+    return TinySlot(rank, n, samples, declared, float(n), float(n > 0), params, NONE)
 
 
 def told(oracles, *effects, event=None):
