@@ -26,9 +26,9 @@ Document = dict[str, Any]
 Row = dict[str, Any]
 
 FLODL = str(Path(sys.executable).with_name("flodl"))
-SHORT_S = 30.0
+SHORT_S = 60.0
 """For what takes a moment on a machine that has nothing else to do."""
-LONG_S = 120.0
+LONG_S = 180.0
 """For what loads the tensor library in several processes."""
 
 _STORY_LINES = 30
@@ -66,6 +66,7 @@ class Launched:
         self.env = environment(place, self.mark)
         self.rows: list[Row] = []
         self._shared_before = table.shared_memory_files()
+        self._beside: list[Beside] = []
         self._news = threading.Condition()
         self._is_silent = False
         self._stderr = place / "stderr.txt"
@@ -225,8 +226,9 @@ class Launched:
         return run_flodl(self.place, *words, env=self.env, within_s=within_s)
 
     def start_flodl(self, *words: str) -> "Beside":
-        """Start another command beside it."""
-        return Beside(self.place, *words, env=self.env)
+        """Start another command beside it, which ends with the test at the latest."""
+        self._beside.append(Beside(self.place, *words, env=self.env))
+        return self._beside[-1]
 
     # -- its end ---------------------------------------------------------------------
 
@@ -285,6 +287,8 @@ class Launched:
         self._reader.join(SHORT_S)
         assert self._popen.stdout is not None
         self._popen.stdout.close()
+        for command in self._beside:
+            command.destroy()
 
     def story(self) -> str:
         """What a reader of a failed test wants to see."""
@@ -346,6 +350,12 @@ class Beside:
                 f"flodl {' '.join(self.words)}: no end within {within_s:g} s\n{out}\n{err}"
             ) from None
         return Said(self._popen.returncode, out, err)
+
+    def destroy(self) -> None:
+        """End it by force if it has not ended."""
+        if self._popen.returncode is None:
+            self._popen.kill()
+            self._popen.communicate()
 
 
 def run_flodl(

@@ -99,15 +99,12 @@ def test_a_manual_window_holds_refuses_and_forms_when_told(launch, tmp_path: Pat
     assert logged(run.directory, "launcher", "operator start")
 
 
-def test_an_auto_window_is_not_started_by_hand_and_its_cap_names_who_is_missing(launch) -> None:
+def test_the_cap_of_a_window_names_who_waits_and_who_is_missing(launch) -> None:
     run = launch(
         *(*TINY, "--hosts", "2", "--ranks-per-host", "1"),
         *("--join-timeout-s", "1", "--max-join-timeout-s", "5"),
     )
     run.kill(f"agent {HOST}-1", number=signal.SIGSTOP)
-    refused = run.flodl("start")
-    assert refused.code == 1, refused
-    assert "auto" in refused.err
     run.until_phase("failed", SHORT_S)
     run.kill(f"agent {HOST}-1", number=signal.SIGCONT)
     assert run.finish(SHORT_S) == 3
@@ -148,7 +145,7 @@ def test_a_hybrid_window_forms_by_the_clock_and_by_hand(
         assert run.flodl("start").code == 0
     run.until_phase("forming")
     assert run.flodl("stop", "--now").code == 0
-    assert run.finish(SHORT_S) == 4
+    assert run.finish(SHORT_S) == 5
     run.check_quiet()
     assert logged(run.directory, "launcher", reason)
 
@@ -160,14 +157,20 @@ def test_a_port_that_cannot_be_is_refused(launch) -> None:
     assert "70000" in run.stderr
 
 
-def test_a_second_run_on_the_same_port_names_the_first(launch) -> None:
-    first = launch(*TINY, "--ranks", "2", "--start", "manual")
-    first.until_phase("staging")
+def test_an_auto_window_is_not_started_by_hand_nor_disturbed_by_a_second_run_on_its_port(
+    launch,
+) -> None:
+    first = launch(*TINY, "--ranks", "2", "--min-rank-start", "3", "--target-ranks", "4")
+    first.until_said("joined", HOST)
     second = launch(*TINY, "--ranks", "1", port=first.port)
     assert second.finish(SHORT_S) == 2
     assert first.document["run"]["id"] in second.error["text"]
     assert str(first.port) in second.error["text"]
-    assert first.fetch_state()["phase"] == "staging"
+    refused = first.flodl("start")
+    assert refused.code == 1, refused
+    assert "auto" in refused.err
+    state = first.fetch_state()
+    assert (state["phase"], state["start_armed"]) == ("waiting", False)
     assert first.flodl("stop").code == 0
     assert first.finish(SHORT_S) == 3
     assert "before the world formed" in first.error["text"]
