@@ -23,7 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
-	$(BIN)/flodl headless charlm --hosts 2 --ranks-per-host 2
+	$(BIN)/flodl headless charlm --hosts 2 --ranks-per-host 2 --mode cpu_sync
 
 test: setup
 	$(BIN)/python -m pytest -q -m "not chaos and not simulation"

@@ -37,6 +37,14 @@ class WireDtype(StrEnum):
     """Differences from the last committed consensus, rounded to bf16."""
 
 
+class GuardKind(StrEnum):
+    """Who judges whether windows may grow."""
+
+    LEVEL = "level"
+    """By the level of the ranks' divergence."""
+    NONE = "none"
+
+
 class StartMode(StrEnum):
     """Who closes the join window."""
 

@@ -69,6 +69,8 @@ class BundleFacts(MetaPart):
     samples_dropped: int = Field(default=0, ge=0)
     reason: SaveReason
     coverage: SavedCoverage | None = None
+    elche: dict[str, int | str | list[float] | None] | None = None
+    """The state of the cadence: speeds, anchor, phase, the guard's history; none in Sync."""
     loss: float | None = None
     metric: float | None = None
     metric_name: str | None = None
@@ -145,6 +147,7 @@ def describe_save(
         samples_dropped=facts.samples_dropped,
         reason=reason,
         coverage=coverage,
+        elche=facts.elche.to_values() if facts.elche is not None else None,
         created_at=created_at,
     )
 

@@ -2,8 +2,8 @@
 
 What it is: an address, or the newest live run of the run directory, turned into
 a client that carries the operator's token where it is known.
-What it is not: any action; `status`, `start`, `stop` and `checkpoint` ask.
-Who drives it: those four.
+What it is not: any action; `status`, `start`, `stop`, `checkpoint` and `drain` ask.
+Who drives it: those five.
 """
 
 import json

@@ -94,7 +94,7 @@ COMMANDS: Final = {
         Entry(
             name="stop",
             module="stop",
-            summary="Finish the window, save and end a run.",
+            summary="End the window of a run, save and end it.",
             examples=("flodl stop", "flodl stop --now"),
         ),
         Entry(
@@ -102,6 +102,12 @@ COMMANDS: Final = {
             module="checkpoint",
             summary="Have a run write a checkpoint at its next commit.",
             examples=("flodl checkpoint", "flodl checkpoint 10.0.0.5:1337"),
+        ),
+        Entry(
+            name="drain",
+            module="drain",
+            summary="Have a host leave a run without losing what its ranks did.",
+            examples=("flodl drain blue", "flodl drain blue --attach 10.0.0.5:1337"),
         ),
         Entry(
             name="inspect-job",

@@ -77,6 +77,7 @@ _METAVARS: Final = {
     "run.on_event": "CMD",
     "run.on_event_classes": "A,B,...",
     "run.devices": "A,B,...",
+    "run.pin_counts": "A,B,...",
     "agent.devices": "A,B,...",
     "run.sample_log": "FILE|auto",
     "run.save_path": "STEM",

@@ -83,8 +83,8 @@ traceback.
 ## Tokens
 `join` never takes a token among its words, which everybody on the machine can read: it has
 `--token-file` and `FLODL_TOKEN`. `headless --token` exists for runs whose token is handed out
-beforehand; prefer `FLODL_TOKEN` there too. `status`, `start`, `stop` and `checkpoint` make the
-operator's token from the join token of the run directory, or from the one they are given.
+beforehand; prefer `FLODL_TOKEN` there too. `status`, `start`, `stop`, `checkpoint` and `drain`
+make the operator's token from the join token of the run directory, or from the one they are given.
 """
 
 

@@ -2,7 +2,7 @@
 
 What it is: five options and their values in one record.
 What it is not: the search for the run; `attach` does that, and loads what it takes.
-Who drives it: `status`, `start`, `stop` and `checkpoint`, at their import.
+Who drives it: `status`, `start`, `stop`, `checkpoint` and `drain`, at their import.
 """
 
 from dataclasses import dataclass

@@ -31,6 +31,7 @@ from flodl_core.config.keys import (
     Key,
 )
 from flodl_core.config.mode import resolve_mode
+from flodl_core.config.rules import review_token
 from flodl_core.config.schema import (
     AgentConfig,
     JoinConfig,
@@ -39,7 +40,6 @@ from flodl_core.config.schema import (
     Settings,
     default_cap_s,
     derived_ceiling_s,
-    review_token,
 )
 from flodl_core.config.sources import Resolved, Source, SourceKind
 from flodl_core.config.toml_file import FILE_NAME, TomlFile, read_toml

@@ -12,7 +12,7 @@ from flodl_core.config.schema import AUTO
 from flodl_core.errors import ConfigError
 from flodl_core.ids import Mode
 
-AVAILABLE: Final = (Mode.CPU_SYNC,)
+AVAILABLE: Final = (Mode.CPU_SYNC, Mode.CPU_CADENCE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +23,22 @@ class ResolvedMode:
     reason: str
 
 
-def resolve_mode(requested: str, *, source: str = "given") -> ResolvedMode:
+ALONE: Final = ResolvedMode(
+    mode=Mode.CPU_SYNC, reason="auto: one rank has nobody to keep pace with"
+)
+TOGETHER: Final = ResolvedMode(
+    mode=Mode.CPU_CADENCE,
+    reason="auto: ranks may differ in speed, and this version averages through host memory only",
+)
+
+
+def resolve_mode(requested: str, *, is_alone: bool = False, source: str = "given") -> ResolvedMode:
     """Return the mode that `requested` (a mode's name or `auto`) stands for.
+
+    Args:
+        requested: the word.
+        is_alone: whether the world has one rank.
+        source: where the word came from, for errors.
 
     Raises:
         ConfigError: there is no such mode, NCCL is combined with Async, or this
@@ -32,9 +46,7 @@ def resolve_mode(requested: str, *, source: str = "given") -> ResolvedMode:
     """
     word = requested.strip().lower()
     if word == AUTO:
-        return ResolvedMode(
-            mode=Mode.CPU_SYNC, reason="auto: cpu_sync is the mode that this version runs"
-        )
+        return ALONE if is_alone else TOGETHER
     if word == "nccl_async":
         raise ConfigError(
             "mode",
@@ -51,15 +63,15 @@ def resolve_mode(requested: str, *, source: str = "given") -> ResolvedMode:
             requested,
             f"there is no such mode; the modes are {', '.join(known)}",
             source=source,
-            fix="give auto or cpu_sync",
+            fix="give auto, cpu_cadence or cpu_sync",
         )
     mode = Mode(word)
     if mode not in AVAILABLE:
         raise ConfigError(
             "mode",
             requested,
-            f"this version runs {', '.join(AVAILABLE)} only",
+            f"this version runs {' and '.join(AVAILABLE)} only",
             source=source,
-            fix="give cpu_sync, or auto to have the mode chosen",
+            fix="give one of those, or auto to have the mode chosen",
         )
     return ResolvedMode(mode=mode, reason=f"{mode}: as configured")

@@ -10,15 +10,21 @@ Only settings that do something exist. Durations are seconds; 0 and None are
 spelled out where they mean "never" or "derived".
 """
 
-import re
 from pathlib import Path
 from typing import Annotated, Final, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from flodl_core.config.addresses import is_loopback_address, parse_bind
+from flodl_core.config.rules import (
+    GIVEN,
+    review_anchors,
+    review_devices,
+    review_token,
+    review_wire,
+)
 from flodl_core.errors import ConfigError
-from flodl_core.ids import StartMode, WireDtype
+from flodl_core.ids import GuardKind, StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
@@ -32,18 +38,17 @@ HEARTBEATS_A_CEILING: Final = 10.0
 DEFAULT_CAP_S: Final = 600.0
 DEFAULT_MANUAL_CAP_S: Final = 86_400.0
 
-_DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
-_TOKEN: Final = re.compile(r"[0-9a-f]{32}")
-
-GIVEN: Final = "given"
-"""The source of a value in a model that was built by hand."""
-
 
 def split_words(value: object) -> object:
     """Turn `"a, b"` into `("a", "b")`; anything else stays for pydantic to judge."""
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
     return value
+
+
+def split_numbers(value: object) -> object:
+    """Turn `"10, 20"` into `("10", "20")`, and one number into a list of one."""
+    return (value,) if isinstance(value, int) else split_words(value)
 
 
 def lower_words(value: object) -> object:
@@ -60,6 +65,9 @@ def switch_or_path(value: object) -> object:
 
 
 Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(split_words)]
+Counts: TypeAlias = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(split_numbers)
+]
 Ceiling: TypeAlias = Annotated[float, Field(gt=0)]
 Lowered: TypeAlias = Annotated[str, BeforeValidator(lower_words)]
 
@@ -96,6 +104,24 @@ class RunConfig(Settings):
     """Devices of the launcher's hosts: all, cpu, cuda, mps, cuda:N or cpu:N."""
     mode: Lowered = Field(default=AUTO, examples=["cpu_sync"])
     """How ranks apply and average; auto chooses when the world forms."""
+    overhead_target: float = Field(default=0.05, gt=0, lt=1, examples=[0.02])
+    """Part of a window that averaging may take in Cadence, held within 0.01 and 0.5."""
+    anchor: int = Field(default=10, ge=1, le=1_000_000, examples=[10])
+    """Batches of the slowest rank in the first windows of Cadence."""
+    min_anchor: int | None = Field(default=None, ge=1, le=1_000_000, examples=[10])
+    """Batches of the slowest rank below which growth never ends; `anchor` if not set."""
+    max_anchor: int = Field(default=1000, ge=1, le=1_000_000, examples=[1000])
+    """Most batches of the slowest rank in a window of Cadence."""
+    pin_counts: Counts = Field(default=(), examples=["10,20"])
+    """Batches of each rank in a window of Cadence, for good; measured if not set."""
+    max_batch_diff: int | None = Field(default=None, ge=0, examples=[50])
+    """Most batches by which a rank's window may exceed the shortest; no bound if not set."""
+    late_factor: float = Field(default=1.5, gt=1, le=1000, examples=[1.5])
+    """Of the planned window; a rank that cannot end before it has the window cut for all."""
+    guard: Annotated[GuardKind, BeforeValidator(lower_words)] = Field(
+        default=GuardKind.LEVEL, examples=["level"]
+    )
+    """Who may stop windows from growing: level (by divergence) or none."""
     epochs: int | None = Field(default=None, ge=1, le=10_000_000, examples=[10])
     """Passes over the samples; the job's own number if not set."""
     epoch_splits: int = Field(default=1, ge=1, le=1_000_000, examples=[4])
@@ -150,8 +176,9 @@ class RunConfig(Settings):
     @model_validator(mode="after")
     def _review(self) -> Self:
         """Check what depends on two settings."""
-        _review_devices(self.devices)
-        _review_wire(self.wire_dtype, self.mode)
+        review_devices(self.devices)
+        review_wire(self.wire_dtype, self.mode)
+        review_anchors(self.min_anchor, self.max_anchor)
         if self.ranks is not None and self.hosts > 1:
             raise ConfigError(
                 "ranks",
@@ -322,7 +349,7 @@ class AgentConfig(Settings):
     @model_validator(mode="after")
     def _review(self) -> Self:
         """Check what pydantic's types do not say."""
-        _review_devices(self.devices)
+        review_devices(self.devices)
         review_token("token", self.token)
         return self
 
@@ -342,45 +369,3 @@ def derived_ceiling_s(heartbeat_timeout_s: float, *, scale: float = 1.0) -> floa
 def default_cap_s(start_mode: StartMode) -> float:
     """Return the hard cap of a window for which none is set."""
     return DEFAULT_MANUAL_CAP_S if start_mode is StartMode.MANUAL else DEFAULT_CAP_S
-
-
-def review_token(field: str, token: str | None, *, source: str = GIVEN) -> None:
-    """Refuse a token that is not 16 bytes in hex; the text never repeats it.
-
-    Raises:
-        ConfigError: it is not 32 hex characters.
-    """
-    if token is not None and not _TOKEN.fullmatch(token):
-        raise ConfigError(
-            field,
-            "(hidden)",
-            f"a token is 32 hex characters, and this one has {len(token)} characters",
-            source=source,
-            fix="copy the run's token file, or leave it unset to have one generated",
-        )
-
-
-def _review_wire(wire: WireDtype, mode: str) -> None:
-    if wire is not WireDtype.F32 and mode.startswith("nccl"):
-        raise ConfigError(
-            "wire_dtype",
-            wire.value,
-            f"is for the CPU modes, and mode is {mode}: NCCL moves every tensor in its own type",
-            source=GIVEN,
-            fix="leave wire_dtype at f32, or use cpu_sync or cpu_cadence",
-        )
-
-
-def _review_devices(devices: tuple[str, ...]) -> None:
-    text = ",".join(devices)
-    wrong = next((word for word in devices if not _DEVICE.fullmatch(word)), None)
-    if wrong is not None or not devices:
-        reason = "no device is named" if wrong is None else f"{wrong!r} is not a device"
-        fix = "give all, cpu, cuda, mps, cuda:N or cpu:N, separated by commas"
-    elif len(set(devices)) < len(devices):
-        reason, fix = "a device is named twice", "name each device once"
-    elif len(devices) > 1 and {"all", "cpu", "cuda"} & set(devices):
-        reason, fix = "all, cpu and cuda stand alone", "name single devices, such as cuda:0,cuda:1"
-    else:
-        return
-    raise ConfigError("devices", text, reason, source=GIVEN, fix=fix)

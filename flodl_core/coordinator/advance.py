@@ -8,18 +8,16 @@ Who drives it: `coordinator.machine` after every event.
 
 from collections.abc import Callable
 
-from flodl_core.coordinator import averaging, ending
-from flodl_core.coordinator.aggregation import EpochTotals
+from flodl_core.coordinator import averaging, cuts, drains, ending, windows
 from flodl_core.coordinator.gate import GateVerdict, review_gate
 from flodl_core.coordinator.rendezvous import RendezvousPhase
 from flodl_core.coordinator.state import (
-    SYNC_WINDOW_BATCHES,
     EpochFacts,
     EvalWait,
     RunStage,
     SchedulerState,
 )
-from flodl_core.messages.control import EpochAggregated, ExecuteEval, StartEpoch
+from flodl_core.messages.control import EpochAggregated, ExecuteEval, Throttle
 from flodl_core.units import Seconds
 
 _MOST_STEPS = 64
@@ -53,11 +51,21 @@ def review(state: SchedulerState) -> GateVerdict:
     before = state.verdict.blocker if state.verdict else None
     return review_gate(
         state.cohort.alive,
-        SYNC_WINDOW_BATCHES,
         hold=state.saves.hold_reason(state.committed_version or 0),
         is_quiesced=state.is_quiesced,
         suspect=state.cohort[before] if before is not None else None,
     )
+
+
+def _poll_throttle(state: SchedulerState, _now: Seconds) -> bool:
+    """Hold ranks that ran past a count that shrank in the middle of their window."""
+    if state.window is None or not state.window.shrunk:
+        return False
+    held = cuts.throttle(state, state.cohort.alive)
+    for record in held:
+        record.throttled = True
+        state.send(record.rank, Throttle())
+    return bool(held)
 
 
 def _poll_gate(state: SchedulerState, now: Seconds) -> bool:
@@ -71,9 +79,29 @@ def _poll_gate(state: SchedulerState, now: Seconds) -> bool:
         return True
     if state.cycle.pending or verdict.blocker is not None:
         state.quiet_since = None
-    elif state.quiet_since is None:
+        return _poll_cut(state, now)
+    may_wake = state.stop is None and not state.draining and not _somebody_stepped(state)
+    if may_wake and windows.wake(state, now):
+        state.quiet_since = None
+        return True
+    if state.quiet_since is None:
         state.quiet_since = now
     return False
+
+
+def _poll_cut(state: SchedulerState, now: Seconds) -> bool:
+    """Cut the window if somebody wants that: the gate does not wait for the others."""
+    if state.cycle.pending or state.saves.hold_reason(state.committed_version or 0):
+        return False
+    reason = cuts.wanted(state)
+    if not reason:
+        return False
+    averaging.cut(state, reason, now)
+    return True
+
+
+def _somebody_stepped(state: SchedulerState) -> bool:
+    return any(record.ledger.open_batches for record in state.cohort.alive)
 
 
 def _poll_aggregate(state: SchedulerState, now: Seconds) -> bool:
@@ -129,11 +157,22 @@ def _poll_stop(state: SchedulerState, now: Seconds) -> bool:
         return True
     if state.stage is not RunStage.TRAINING or state.cycle.pending:
         return False
-    stepping = any(record.ledger.open_batches for record in state.cohort.alive)
-    quiet = state.book.open is None or (state.quiet_since is not None and not stepping)
+    quiet = _at_rest(state)
     if quiet:
         ending.close_for_stop(state, now)
     return quiet
+
+
+def _poll_drain(state: SchedulerState, now: Seconds) -> bool:
+    """A drain need not wait where no window is under way."""
+    if state.stage is not RunStage.TRAINING or state.cycle.pending or not _at_rest(state):
+        return False
+    return drains.dismiss(state, now)
+
+
+def _at_rest(state: SchedulerState) -> bool:
+    quiet = state.quiet_since is not None and not _somebody_stepped(state)
+    return state.book.open is None or quiet
 
 
 def _poll_next(state: SchedulerState, now: Seconds) -> bool:
@@ -143,30 +182,9 @@ def _poll_next(state: SchedulerState, now: Seconds) -> bool:
     if not state.book.has_next:
         ending.close_done(state, now)
         return True
-    ranks = state.cohort.alive_ranks
-    if not ranks:
+    if not state.cohort.alive:
         return False
-    span, plans = state.book.begin(ranks, now, cycle=state.cycle.last_cycle + 1)
-    state.totals = EpochTotals(epoch=span.event)
-    for rank, plan in plans.items():
-        state.send(rank, StartEpoch(plan=plan))
-    state.mark_able(ranks, now)
-    if span.tail.size:
-        state.announce(
-            "tail_dropped",
-            f"epoch {span.label}: the last {span.tail.size} samples are less than a batch of "
-            f"{state.spec.batch_size} and are left out",
-            epoch=span.event,
-            samples=span.tail.size,
-        )
-    idle = [rank for rank, plan in plans.items() if plan.size == 0]
-    if idle:
-        names = ", ".join(str(rank) for rank in idle)
-        state.announce(
-            "ranks_idle",
-            f"epoch {span.label}: {len(ranks)} ranks share fewer batches; idle: {names}",
-            epoch=span.event,
-        )
+    windows.begin_event(state, now)
     return True
 
 
@@ -176,9 +194,11 @@ def _poll_leaving(state: SchedulerState, _now: Seconds) -> bool:
 
 STEPS: tuple[Step, ...] = (
     _poll_rendezvous,
+    _poll_throttle,
     averaging.poll_finish,
     _poll_gate,
     _poll_stop,
+    _poll_drain,
     _poll_aggregate,
     _poll_next,
     averaging.enter_late_rounds,

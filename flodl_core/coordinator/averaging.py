@@ -9,14 +9,16 @@ Who drives it: `coordinator.machine` on RoundEnded, `advance` after each event.
 
 from collections.abc import Sequence
 
-from flodl_core.coordinator import dead_ranks, ending
+from flodl_core.coordinator import dead_ranks, drains, ending, windows
 from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RecordSamples, Severity
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import Commit, RunStage, SchedulerState
+from flodl_core.elche.guards import DivergenceReport
+from flodl_core.elche.report import WindowReport
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
-from flodl_core.messages.control import RequestParams, SetGlobalStep, Update
+from flodl_core.messages.control import Cut, RequestParams
 from flodl_core.messages.data import RankTally
 from flodl_core.reduce.mass import gamma_mass
 from flodl_core.units import Seconds
@@ -27,11 +29,25 @@ DECLARED_IN_A_ROW = 3
 
 def trigger(state: SchedulerState, now: Seconds) -> None:
     """Begin the next cycle with every alive rank."""
+    state.send_alive(RequestParams(cycle=_arm(state, now)))
+
+
+def cut(state: SchedulerState, reason: str, now: Seconds) -> None:
+    """Begin the next cycle now: each rank brings what it has done, and its plan ends."""
+    state.disturb(f"cut: {reason}")
+    cycle = _arm(state, now)
+    state.announce("window_cut", f"the window is cut in cycle {cycle}: {reason}", cycle=cycle)
+    state.send_alive(Cut(cycle=cycle))
+
+
+def _arm(state: SchedulerState, now: Seconds) -> Cycle:
     cycle = state.cycle.trigger(now)
     for record in state.cohort:
         record.ledger.arm()
     state.quiet_since = None
-    state.send_alive(RequestParams(cycle=cycle))
+    if state.saves.current is not None:
+        state.disturb("a save")
+    return cycle
 
 
 def end_round(state: SchedulerState, event: RoundEnded, now: Seconds) -> None:
@@ -106,8 +122,9 @@ def _commit(state: SchedulerState, event: RoundEnded) -> None:
         if tally.rank in event.ranks_accepted
     }
     total = sum(masses.values())
-    for record in state.cohort.alive:
-        record.weight = masses.get(record.rank, 0.0) / total if total > 0 else None
+    for record in state.cohort:
+        known = record.alive and total > 0
+        record.weight = masses.get(record.rank, 0.0) / total if known else None
     state.global_step += sum(
         tally.n for tally in state.cycle.tallies if tally.rank in event.ranks_accepted
     )
@@ -183,6 +200,7 @@ def poll_finish(state: SchedulerState, now: Seconds) -> bool:
         return False
     number = cycle.cycle
     assert number is not None
+    _report_window(state, now)
     cycle.finish(now)
     for record in state.cohort:
         record.ledger.finish()
@@ -194,6 +212,33 @@ def poll_finish(state: SchedulerState, now: Seconds) -> bool:
     if not state.ending:
         _release(state, number, now, initial=initial)
     return True
+
+
+def _report_window(state: SchedulerState, now: Seconds) -> None:
+    """Tell the balancer what the window took, and the guard how far the ranks were apart."""
+    cadence, cycle, window = state.cadence, state.cycle, state.window
+    if cadence is None or window is None or cycle.since is None:
+        return
+    rows = [record.ledger.closing_costs.window(record.rank) for record in state.cohort.alive]
+    moved = {tally.rank: tally.n for tally in cycle.tallies if tally.n > 0}
+    committed = cycle.realized
+    cadence.close_window(
+        WindowReport(
+            rows=rows,
+            sync_ms=(now - cycle.since) * 1000.0,
+            longest_boundary_wait_ms=cycle.boundary_wait_ms,
+            feeds_growth=not window.is_final and not window.disturbance,
+        ),
+        DivergenceReport(
+            divergences={
+                record.rank: record.divergence
+                for record in state.cohort.alive
+                if committed and record.divergence is not None
+            },
+            n_batches=moved,
+        ),
+    )
+    state.window = None
 
 
 def _evict_declarers(state: SchedulerState, now: Seconds) -> None:
@@ -216,13 +261,9 @@ def _release(state: SchedulerState, cycle: Cycle, now: Seconds, *, initial: bool
     if state.stop is not None:
         ending.close_for_stop(state, now)
         return
+    drains.dismiss(state, now)
     if state.saves.is_due(now):
         ending.ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
     elif initial:
         ending.ask_for_save(state, SavePurpose.PRIME, SaveReason.CHECKPOINT, now)
-    assert state.committed_version is not None
-    state.send_alive(
-        Update(version=state.committed_version, cycle=cycle),
-        SetGlobalStep(n=state.global_step),
-    )
-    state.mark_able(state.cohort.alive_ranks, now)
+    windows.release(state, cycle, now)

@@ -25,6 +25,8 @@ class RankLife(StrEnum):
     EXPECTED = "expected"
     """It has not said Hello."""
     ALIVE = "alive"
+    LEAVING = "leaving"
+    """It was told to go while the run goes on; it is waited for by nobody."""
     EXITED = "exited"
     """It said Exiting and is no loss."""
     DEAD = "dead"
@@ -47,6 +49,12 @@ class RankRecord:
     """Why it is dead or has exited."""
     told_dead: bool = False
     """It came back after its death and was told."""
+    planned_batches: int = 0
+    """Batches of the window under way, as dealt; 0 for who has none."""
+    throttled: bool = False
+    """It was told to start no other batch before the next average."""
+    spaced_from: Seconds | None = None
+    """The arrival of its last report, or its release, whichever is later."""
     ledger: StepLedger = field(default_factory=StepLedger)
     batches: int = 0
     mean_batch_ms: Milliseconds | None = None

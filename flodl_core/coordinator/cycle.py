@@ -82,6 +82,7 @@ class _Pending:
 
     cycle: Cycle
     since: Seconds
+    boundary_wait_ms: Milliseconds = 0.0
     tallies: tuple[RankTally, ...] = ()
     realized: bool = False
     evidence: dict[Rank, Evidence] = field(default_factory=dict)
@@ -126,6 +127,16 @@ class CycleMachine:
     def since(self) -> Seconds | None:
         """When the cycle under way was triggered."""
         return self._pending.since if self._pending else None
+
+    @property
+    def boundary_wait_ms(self) -> Milliseconds:
+        """How long after the trigger the last rank still finished a batch."""
+        return self._pending.boundary_wait_ms if self._pending else 0.0
+
+    def note_boundary(self, now: Seconds) -> None:
+        """A rank finished a batch that belongs to the cycle under way."""
+        if self._pending is not None:
+            self._pending.boundary_wait_ms = (now - self._pending.since) * 1000.0
 
     @property
     def params_ended(self) -> bool:

@@ -33,7 +33,7 @@ def bury(state: SchedulerState, record: RankRecord, cause: str, now: Seconds) ->
     if record.gone or state.stage is RunStage.ENDED:
         state.note("gone_already", rank=record.rank, cause=cause)
         return
-    if state.stage is RunStage.LEAVING:
+    if state.stage is RunStage.LEAVING or record.life is RankLife.LEAVING:
         state.cohort.set_life(record, RankLife.EXITED)
         record.cause, record.phase = cause, RankPhase.DONE
         return
@@ -54,6 +54,10 @@ def bury(state: SchedulerState, record: RankRecord, cause: str, now: Seconds) ->
 
 def let_go(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
     """A rank said Exiting without an error: it is no loss, but it takes no further part."""
+    if record.life is RankLife.LEAVING:
+        state.cohort.set_life(record, RankLife.EXITED)
+        note_host(state, record.host, now)
+        return
     _take_out(state, record, RankLife.EXITED, "exited")
     note_host(state, record.host, now)
     if state.stage is not RunStage.LEAVING:
@@ -67,6 +71,11 @@ def _take_out(state: SchedulerState, record: RankRecord, life: RankLife, cause: 
     record.phase = RankPhase.LOST if is_dead else RankPhase.DONE
     if is_dead:
         record.weight = None
+    if state.cadence is not None:
+        state.cadence.lose(record.rank)
+    if state.window is not None:
+        state.window.shrunk = True
+        state.disturb("a rank is gone")
     state.cohort.set_life(record, life)
     state.out.append(DeclareRankDead(record.rank, cause))
 
@@ -104,6 +113,11 @@ def _go_on_without(state: SchedulerState, record: RankRecord, now: Seconds) -> N
         state.out.extend(state.rendezvous.review(now))
         return
     reclaim(state, record, now)
+    hand_over_duties(state, record, now)
+
+
+def hand_over_duties(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
+    """Give the save or the evaluation that a rank was asked for to another one."""
     ending.target_lost(state, record.rank, now)
     _retarget_eval(state, record.rank, now)
 
@@ -142,12 +156,15 @@ def _review_failures(state: SchedulerState, now: Seconds) -> None:
 
 
 def reclaim(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
-    """Take back the samples of a gone rank, but what a pending cycle may still count."""
+    """Take back the samples of a gone rank, but what a pending cycle may still count.
+
+    They go to the others at once, or into the pool where windows are dealt from one.
+    """
     survivors = state.cohort.alive_ranks
     if state.ending or not survivors:
         return
     parts = state.book.reclaim(record.rank, keep_samples=_limbo_samples(state, record))
-    if parts:
+    if parts and state.cadence is None:
         _give(state, parts, survivors, now)
 
 

@@ -11,9 +11,14 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from flodl_core.dispatch.ranges import Range
+from flodl_core.elche.record import ElcheRecord
 from flodl_core.ids import Cycle, HostName, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.timing import TensorBlob
+from flodl_core.units import Seconds
+
+LINGER_S: Seconds = 2.0
+"""How long the process of a rank that left, or was declared dead, may take to end by itself."""
 
 
 class SampleStatus(StrEnum):
@@ -40,9 +45,22 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class DeclareRankDead:
-    """Tell root and relay to stop waiting for that rank, and end its process if it runs."""
+    """Tell root and relay to stop waiting for that rank, and end its process if it runs.
+
+    Attributes:
+        grace_s: how long the process may take to end by itself.
+    """
 
     rank: Rank
+    reason: str
+    grace_s: Seconds = LINGER_S
+
+
+@dataclass(frozen=True, slots=True)
+class DismissHost:
+    """Tell that host that its part is over; its ranks have been told to leave."""
+
+    host: HostName
     reason: str
 
 
@@ -108,6 +126,7 @@ class SaveFacts:
         epoch: event number that is under way, or the number of events at the end.
         sync_round: the version, which is the cycle of the commit that is saved.
         coverage: events that have begun and are not complete.
+        elche: the state of the cadence; None in Sync.
     """
 
     epoch: int
@@ -123,6 +142,7 @@ class SaveFacts:
     samples_trained: int
     samples_dropped: int
     coverage: tuple[EpochCoverage, ...]
+    elche: ElcheRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +198,7 @@ Effect: TypeAlias = (
     | DeclareRankDead
     | EvictRank
     | DropHost
+    | DismissHost
     | RecordSamples
     | SaveBundle
     | RaiseAlert

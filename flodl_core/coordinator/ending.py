@@ -38,7 +38,8 @@ def request_stop(state: SchedulerState, request: StopRequested, now: Seconds) ->
         grace = state.settings.stop_grace_s
         state.announce(
             "stop_requested",
-            f"{request.who} asked to stop: finishing the window, then saving (within {grace:g} s)",
+            f"{request.who} asked to stop: {state.window_end_words}, then saving "
+            f"(within {grace:g} s)",
             who=request.who,
         )
         if state.stage is RunStage.RENDEZVOUS:
@@ -185,6 +186,7 @@ def save_facts(state: SchedulerState) -> SaveFacts:
         samples_trained=book.trained_samples,
         samples_dropped=book.dropped_samples,
         coverage=book.coverage(),
+        elche=state.cadence.record() if state.cadence is not None else None,
     )
 
 

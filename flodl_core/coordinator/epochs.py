@@ -3,9 +3,11 @@
 What it is: which event is open, who holds which of its samples, and the entries of
 the sample log at each commit. A sample is trained when the params round that holds
 its step is committed with its rank in `ranks_accepted`; it is dropped if its rank
-declared its values non-finite, or skipped every step of the window.
+declared its values non-finite, or skipped every step of the window. Where ranks are
+dealt chunks, what nobody holds lies in a pool; where each has its equal part at once
+there is none.
 What it is not: a schedule; it sends nothing.
-Who drives it: `coordinator.averaging`, `dead_ranks` and `advance`.
+Who drives it: `coordinator.averaging`, `dead_ranks`, `windows` and `advance`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,8 +15,9 @@ from dataclasses import dataclass
 
 from flodl_core.coordinator.effects import EpochCoverage, SampleEntry, SampleStatus
 from flodl_core.dispatch.accounts import SampleAccounts
+from flodl_core.dispatch.chunk_pool import ChunkPool
 from flodl_core.dispatch.epoch_plan import EventSpan, plan_sync, share_out, span_event
-from flodl_core.dispatch.ranges import Range
+from flodl_core.dispatch.ranges import Range, append_range, merge_ranges
 from flodl_core.ids import Cycle, Rank
 from flodl_core.messages.control import EpochPlan
 from flodl_core.messages.data import RankTally
@@ -58,6 +61,7 @@ class EpochBook:
         self._spec = spec
         self._accounts = SampleAccounts()
         self._next = 0
+        self._pool: ChunkPool | None = None
         self.open: OpenEvent | None = None
         self.trained_samples = 0
         self.dropped_samples = 0
@@ -93,20 +97,66 @@ class EpochBook:
     def begin(
         self, ranks: Sequence[Rank], now: Seconds, *, cycle: int
     ) -> tuple[EventSpan, dict[Rank, EpochPlan]]:
-        """Open the next event, give its batches out equally, return both."""
-        span = self._span(self._next)
-        self._next += 1
-        self.open = OpenEvent(span=span, opened_at=now, first_cycle=cycle)
+        """Open the next event and give all its batches out equally, for windows of one batch.
+
+        Args:
+            ranks: the alive ones, ascending.
+            now: when.
+            cycle: the number that its first cycle will have.
+        """
+        span = self._open_next(now, cycle)
         plans = plan_sync(span, ranks, self._spec.batch_size)
         for rank, plan in plans.items():
             self._accounts.assign(rank, plan.epoch, Range(plan.offset, plan.size))
         return span, plans
+
+    def begin_pool(self, now: Seconds, *, cycle: int) -> EventSpan:
+        """Open the next event for chunks; `reserve` puts it into a pool.
+
+        Args:
+            now: when.
+            cycle: the number that its first cycle will have.
+        """
+        return self._open_next(now, cycle)
+
+    def reserve(self, counts: Sequence[int]) -> None:
+        """Put the open event into a pool, with a span reserved for each rank.
+
+        Args:
+            counts: batches a window, by rank of the world; 0 for who takes no part.
+        """
+        assert self.open is not None
+        self._pool = ChunkPool.from_counts(self.open.span.whole, self._spec.batch_size, counts)
+
+    def _open_next(self, now: Seconds, cycle: int) -> EventSpan:
+        span = self._span(self._next)
+        self._next += 1
+        self.open = OpenEvent(span=span, opened_at=now, first_cycle=cycle)
+        return span
+
+    @property
+    def pooled_batches(self) -> int:
+        """Batches of the open event that nobody holds and nobody has trained."""
+        return self._pool.remaining_samples // self._spec.batch_size if self._pool else 0
+
+    def draw(self, rank: Rank, batches: int) -> list[Range]:
+        """Deal batches of the pool to a rank, as many as asked or as it has."""
+        assert self.open is not None
+        assert self._pool is not None
+        wanted = batches * self._spec.batch_size
+        drawn: list[Range] = []
+        while wanted and (part := self._pool.take(rank, wanted)).size:
+            self._accounts.assign(rank, self.open.span.event, part)
+            append_range(drawn, part)
+            wanted -= part.size
+        return drawn
 
     def close(self) -> None:
         """The open event is aggregated; its accounts are let go."""
         assert self.open is not None
         self._accounts.forget_epoch(self.open.span.event)
         self.open = None
+        self._pool = None
 
     @property
     def settled(self) -> bool:
@@ -119,6 +169,10 @@ class EpochBook:
     def held_samples(self, rank: Rank) -> int:
         """Samples assigned to that rank whose fate is open."""
         return self._accounts.outstanding_samples(rank)
+
+    def holdings(self, rank: Rank) -> list[Range]:
+        """What that rank holds of the open event, in the order in which it trains it."""
+        return [part for _, part in self._accounts.outstanding(rank)]
 
     def attributed_samples(self, rank: Rank) -> int:
         """Samples of the open event that the rank trained or saw dropped."""
@@ -153,15 +207,21 @@ class EpochBook:
             if tally.declared or tally.n == 0:
                 reason = NON_FINITE if tally.declared else SKIPPED_STEPS
                 taken = self._accounts.drop(tally.rank, samples)
+                self._complete(tally.rank, samples)
                 self.dropped_samples += samples
                 entries += self._entries(cycle, tally.rank, taken, reason)
             elif tally.rank in accepted:
                 taken = self._accounts.commit(tally.rank, samples)
+                self._complete(tally.rank, samples)
                 self.trained_samples += samples
                 entries += self._entries(cycle, tally.rank, taken, "")
             else:
                 partly.append((tally.rank, samples))
         return Settlement(tuple(entries), tuple(partly), tuple(overdrawn))
+
+    def _complete(self, rank: Rank, samples: int) -> None:
+        if self._pool is not None:
+            self._pool.complete(rank, samples)
 
     def _entries(
         self, cycle: Cycle, rank: Rank, taken: Sequence[tuple[int, Range]], reason: str
@@ -183,8 +243,14 @@ class EpochBook:
         ]
 
     def reclaim(self, rank: Rank, *, keep_samples: int = 0) -> list[Range]:
-        """Take back what a rank holds of the open event, but its oldest `keep_samples`."""
+        """Take back what a rank holds of the open event, but its oldest `keep_samples`.
+
+        Where there is a pool, what comes back lies at its front; else it is in nobody's
+        account until it is given to somebody.
+        """
         keep = min(keep_samples, self._accounts.outstanding_samples(rank))
+        if self._pool is not None:
+            self._pool.give_back(rank, keep_samples=keep)
         return [part for _, part in self._accounts.reclaim(rank, keep_samples=keep)]
 
     def give(self, parts: Sequence[Range], ranks: Sequence[Rank]) -> list[tuple[Rank, Range]]:
@@ -228,6 +294,15 @@ class EpochBook:
             for parts in (coverage.trained, coverage.dropped, coverage.outstanding, limbo)
             for part in parts
         )
+        if self._pool is not None:
+            self._pool.check()
+            known += self._pool.remaining_samples
+            held = merge_ranges(
+                part for rank in self._pool.ranks for part in self._pool.outstanding(rank)
+            )
+            assert held == coverage.outstanding, (
+                f"event {span.label}: pool and accounts disagree: {held}, {coverage.outstanding}"
+            )
         assert known == span.whole.size, (
             f"event {span.label}: {known} of {span.whole.size} samples are in an account"
         )

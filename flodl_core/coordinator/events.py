@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from flodl_core.ids import Cycle, Rank, Round, RoundOutcome
+from flodl_core.ids import Cycle, HostName, Rank, Round, RoundOutcome
 from flodl_core.machines import Tick
 from flodl_core.messages.data import RankTally
 from flodl_core.messages.join import HostStats
@@ -22,7 +22,7 @@ class StopKind(StrEnum):
     """How an operator, or a signal, ends the run."""
 
     SAVE = "save"
-    """Finish the window, save, leave."""
+    """End the window, save, leave."""
     NOW = "now"
     """Leave at once; nothing more is written."""
 
@@ -72,8 +72,16 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """A save shall be made at the next commit."""
+    """A save shall be made soon: at the next commit, for which a long window is cut."""
 
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """The ranks of that host shall bring what they have done, hand back the rest, and leave."""
+
+    host: HostName
     who: str
 
 
@@ -98,6 +106,7 @@ Event: TypeAlias = (
     | RoundEnded
     | StopRequested
     | CheckpointRequested
+    | DrainRequested
     | SaveFinished
     | HostStatsReported
     | Tick

@@ -1,7 +1,8 @@
 """Whether a cycle may be triggered: the rule, with its reason.
 
-What it is: a pure function over the alive ranks. Sync opens when every alive rank
-has its window's batch or is quiesced, and somebody has one.
+What it is: a pure function over the alive ranks. It opens when every alive rank has the
+batches of its window (one in Sync, its count in Cadence), or has nothing left to do, or
+is throttled, and somebody has a batch.
 What it is not: the trigger. It moves nothing.
 Who drives it: the coordinator after each event; the reason is logged and shown.
 """
@@ -29,7 +30,6 @@ class GateVerdict:
 
 def review_gate(
     alive: Sequence[RankRecord],
-    window_batches: int,
     *,
     hold: str,
     is_quiesced: Callable[[Rank], bool],
@@ -39,14 +39,13 @@ def review_gate(
 
     Args:
         alive: the ranks that take part.
-        window_batches: batches a rank does between two reduces, 1 or more.
         hold: why nothing may be triggered whatever the ranks did; empty if nothing holds.
         is_quiesced: whether a rank without a reported batch has nothing left to do.
         suspect: the rank that blocked last time, looked at first.
     """
 
     def blocks(record: RankRecord) -> bool:
-        enough = record.ledger.open_batches >= window_batches
+        enough = record.ledger.open_batches >= record.planned_batches or record.throttled
         return not enough and not is_quiesced(record.rank)
 
     if not alive:
@@ -54,8 +53,8 @@ def review_gate(
     order = [suspect, *alive] if suspect is not None and suspect.alive else alive
     for record in order:
         if blocks(record):
-            done = record.ledger.open_batches
-            reason = f"{record.where} has done {done} of {window_batches} batches of its window"
+            done, planned = record.ledger.open_batches, record.planned_batches
+            reason = f"{record.where} has done {done} of {planned} batches of its window"
             return GateVerdict(open=False, reason=reason, blocker=record.rank)
     if hold:
         return GateVerdict(open=False, reason=hold)

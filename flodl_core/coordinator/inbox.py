@@ -15,9 +15,11 @@ from flodl_core.coordinator import dead_ranks, ending
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import Severity
 from flodl_core.coordinator.events import HostStatsReported, RankMessage
+from flodl_core.coordinator.ledger import LedgerPhase
 from flodl_core.coordinator.liveness import BURNING_S
 from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import EpochFacts, RunStage, SchedulerState
+from flodl_core.elche.window_ledger import delivered_spacing
 from flodl_core.ids import RankPhase
 from flodl_core.messages import metrics, rendezvous, timing
 from flodl_core.messages.control import Shutdown
@@ -94,10 +96,16 @@ def _uid(state: SchedulerState, record: RankRecord, uid: rendezvous.Uid, now: Se
 def _batches(
     state: SchedulerState, record: RankRecord, message: timing.Batches, now: Seconds
 ) -> None:
-    for row in message.rows:
+    if record.ledger.phase is LedgerPhase.ARMED:
+        state.cycle.note_boundary(now)
+    gap_ms = 0.0 if record.spaced_from is None else (now - record.spaced_from) * 1000.0
+    record.spaced_from = now
+    spacing = delivered_spacing(gap_ms, [row.since_previous_ms for row in message.rows])
+    for row, delivered_ms in zip(message.rows, spacing, strict=True):
         record.batches += 1
         record.measure_batch(row.batch_ms + row.data_ms)
         record.ledger.report(1, row.samples)
+        record.ledger.measure(row, delivered_ms)
         if row.loss is not None:
             record.loss = row.loss if math.isfinite(row.loss) else None
     if message.rows:
@@ -136,7 +144,8 @@ def _ack(state: SchedulerState, record: RankRecord, message: timing.SyncAck, now
 def _heartbeat(
     state: SchedulerState, record: RankRecord, message: timing.Heartbeat, now: Seconds
 ) -> None:
-    record.phase = message.phase
+    if record.alive:
+        record.phase = message.phase
 
 
 def _lr(state: SchedulerState, record: RankRecord, message: timing.LrUpdate, now: Seconds) -> None:

@@ -2,7 +2,8 @@
 
 What it is: the split that makes a finish subtract instead of zero. A batch that
 is reported before the rank's SnapshotReady of the cycle is in that snapshot,
-since both travel on one ordered channel; one reported after it is not.
+since both travel on one ordered channel; one reported after it is not. What the
+batches cost is kept in the same halves.
 What it is not: a divisor; the masses of a reduce come from the slots.
 Who drives it: the coordinator, on reports, trigger, snapshot and finish.
 
@@ -10,8 +11,12 @@ Who drives it: the coordinator, on reports, trigger, snapshot and finish.
     reports go to: open     closing       open
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from flodl_core.elche.window_ledger import WindowLedger
+from flodl_core.messages.timing import Batch
+from flodl_core.units import Milliseconds
 
 
 class LedgerPhase(StrEnum):
@@ -31,6 +36,8 @@ class StepLedger:
     open_samples: int = 0
     closing_batches: int = 0
     closing_samples: int = 0
+    open_costs: WindowLedger = field(default_factory=WindowLedger)
+    closing_costs: WindowLedger = field(default_factory=WindowLedger)
 
     @property
     def samples(self) -> int:
@@ -46,8 +53,14 @@ class StepLedger:
             self.open_batches += batches
             self.open_samples += samples
 
+    def measure(self, row: Batch, delivered_ms: Milliseconds) -> None:
+        """Add what a reported batch cost; `delivered_ms` is its spacing on our clock."""
+        costs = self.closing_costs if self.phase is LedgerPhase.ARMED else self.open_costs
+        costs.record_batch(row.batch_ms, row.data_ms, delivered_ms, loss=row.loss)
+
     def arm(self) -> None:
         """A cycle was triggered: everything so far is in its closing half."""
+        self.closing_costs, self.open_costs = self.open_costs, WindowLedger()
         self.closing_batches += self.open_batches
         self.closing_samples += self.open_samples
         self.open_batches = self.open_samples = 0
@@ -61,4 +74,5 @@ class StepLedger:
     def finish(self) -> None:
         """The cycle is over: drop its half and nothing else."""
         self.closing_batches = self.closing_samples = 0
+        self.closing_costs = WindowLedger()
         self.phase = LedgerPhase.OPEN

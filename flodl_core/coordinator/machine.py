@@ -9,15 +9,17 @@ Who drives it: the launcher, one event at a time; the simulator the same way.
     event ─▶ inbox | averaging | dead_ranks | ending | tick ─▶ advance ─▶ effects
 """
 
-from flodl_core.coordinator import averaging, dead_ranks, ending, inbox
+from flodl_core.coordinator import averaging, dead_ranks, drains, ending, inbox
 from flodl_core.coordinator.advance import settle
 from flodl_core.coordinator.attendance import Attendance
+from flodl_core.coordinator.cadence import Cadence
 from flodl_core.coordinator.cohort import Cohort
 from flodl_core.coordinator.cycle import CycleMachine
 from flodl_core.coordinator.effects import Effect
 from flodl_core.coordinator.epochs import EpochBook
 from flodl_core.coordinator.events import (
     CheckpointRequested,
+    DrainRequested,
     Event,
     HostStatsReported,
     RankLost,
@@ -38,6 +40,9 @@ from flodl_core.machines import Note, Tick
 from flodl_core.messages.job import Envelope
 from flodl_core.units import Seconds
 
+SCHEDULED = (Mode.CPU_SYNC, Mode.CPU_CADENCE)
+"""Modes that have a schedule here."""
+
 
 class Coordinator:
     """The scheduler of one formed world.
@@ -52,6 +57,7 @@ class Coordinator:
     Raises:
         LocalProtocolError: the mode has no schedule here, or an epoch would train
             nothing.
+        ConfigError: pinned counts are given and are not one a rank.
     """
 
     def __init__(
@@ -63,8 +69,9 @@ class Coordinator:
         local_host: HostName | None = None,
     ) -> None:
         spec = envelope.spec
-        if spec.mode is not Mode.CPU_SYNC:
-            raise LocalProtocolError(f"mode {spec.mode} has no schedule; expected cpu_sync")
+        if spec.mode not in SCHEDULED:
+            modes = " or ".join(SCHEDULED)
+            raise LocalProtocolError(f"mode {spec.mode} has no schedule; expected {modes}")
         self._attendance = Attendance(spec.heartbeat_interval_s)
         cohort = Cohort(envelope)
         local = [host.ranks for host in envelope.hosts if host.host == local_host]
@@ -82,6 +89,11 @@ class Coordinator:
             cycle=CycleMachine(has_buffers=envelope.geometry.buffers_numel > 0),
             book=EpochBook(spec),
             saves=SaveDesk(every_s=settings.checkpoint_every_s, ceiling_s=spec.stall_timeout_s),
+            cadence=(
+                Cadence(settings.cadence, tuple(record.rank for record in cohort))
+                if spec.mode is Mode.CPU_CADENCE
+                else None
+            ),
         )
 
     @property
@@ -131,6 +143,8 @@ class Coordinator:
             case CheckpointRequested():
                 state.saves.demand(event.who)
                 state.announce("save_requested", f"{event.who} asked for a save", who=event.who)
+            case DrainRequested():
+                drains.request(state, event)
             case SaveFinished():
                 ending.save_finished(state, event, now)
             case HostStatsReported():
@@ -144,6 +158,10 @@ class Coordinator:
             self._state.note("unknown_rank", rank=event.rank, message="RankLost")
             return
         dead_ranks.bury(self._state, record, event.cause, now)
+
+    def refuse_drain(self, host: HostName) -> str:
+        """Return why that host cannot be drained now; empty if it can."""
+        return drains.refusal(self._state, host)
 
     def view(self, now: Seconds) -> CoordinatorView:
         """Freeze everything that a reader may know at `now`."""

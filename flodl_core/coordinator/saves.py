@@ -96,6 +96,11 @@ class SaveDesk:
         """An operator wants a save at the next commit."""
         self._demanded = who
 
+    @property
+    def demanded(self) -> str:
+        """Who wants a save soon; empty if nobody does."""
+        return self._demanded
+
     def is_due(self, now: Seconds) -> bool:
         """Whether a commit at `now` shall be saved; never while a save is under way."""
         if self.current is not None:

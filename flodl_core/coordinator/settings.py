@@ -7,8 +7,9 @@ What it is not: configuration; the launcher resolves that and builds this.
 Who drives it: the launcher, once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.errors import LocalProtocolError
 from flodl_core.units import Seconds
 
@@ -35,6 +36,8 @@ class CoordinatorSettings:
     """Waits longer than this are shown."""
     max_failure: int | None = None
     """Lost ranks that end the run with a save; None goes on down to one rank."""
+    cadence: CadenceSettings = field(default_factory=CadenceSettings)
+    """Of the modes in Cadence; Sync has no use for them."""
 
     def __post_init__(self) -> None:
         numbers = {

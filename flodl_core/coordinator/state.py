@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from flodl_core.coordinator.aggregation import EpochTotals
+from flodl_core.coordinator.cadence import Cadence
 from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.coordinator.cohort import Cohort
 from flodl_core.coordinator.cycle import CycleMachine
@@ -30,7 +31,7 @@ from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.ids import HostName, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.job import Envelope, RunSpec
-from flodl_core.units import Seconds
+from flodl_core.units import Milliseconds, Seconds
 
 SYNC_WINDOW_BATCHES = 1
 _RECENT_COMMITS = 64
@@ -128,6 +129,29 @@ class Commit:
 
 
 @dataclass(slots=True)
+class Window:
+    """The window under way, as it was dealt; Sync keeps none.
+
+    Attributes:
+        began_at: when the ranks were released.
+        planned_ms: what the slowest rank needs for its part; None if nothing is measured.
+        is_final: whether it is the last one of its event.
+        disturbance: why its costs say nothing about averaging; empty if nothing does.
+        late: the rank that is far behind its part, in words; empty while none is.
+        look_at: when the ranks' lateness is looked at next; None if it is not looked at.
+        shrunk: whether counts became smaller since it was dealt.
+    """
+
+    began_at: Seconds
+    planned_ms: Milliseconds | None
+    is_final: bool
+    disturbance: str = ""
+    late: str = ""
+    look_at: Seconds | None = None
+    shrunk: bool = False
+
+
+@dataclass(slots=True)
 class SchedulerState:
     """Everything the coordinator remembers."""
 
@@ -140,6 +164,12 @@ class SchedulerState:
     cycle: CycleMachine
     book: EpochBook
     saves: SaveDesk
+    cadence: Cadence | None = None
+    """Who does how many batches; None in Sync, where everybody does one."""
+    window: Window | None = None
+    draining: dict[HostName, str] = field(default_factory=dict)
+    """Hosts that leave at the next average, and who asked for it."""
+    drained: set[HostName] = field(default_factory=set)
     stage: RunStage = RunStage.RENDEZVOUS
     out: list[Effect] = field(default_factory=list)
     started_at: Seconds | None = None
@@ -184,6 +214,11 @@ class SchedulerState:
         """Whether the run is over."""
         return self.stage is RunStage.ENDED
 
+    @property
+    def window_end_words(self) -> str:
+        """How a window ends that somebody wants to end."""
+        return "finishing the window" if self.cadence is None else "cutting the window"
+
     def ceiling(self, since: Seconds) -> Ceiling:
         """The ceiling of a reduce, a callback, a save, an adoption or a drain."""
         return Ceiling(since, self.spec.stall_timeout_s)
@@ -224,10 +259,24 @@ class SchedulerState:
         """Whether the rank could be in a batch now."""
         if self.stage is not RunStage.TRAINING or self.cycle.pending:
             return False
-        window_open = self.cohort[rank].ledger.open_batches < SYNC_WINDOW_BATCHES
+        record = self.cohort[rank]
+        window_open = record.ledger.open_batches < record.planned_batches and not record.throttled
         return window_open and not self.is_quiesced(rank)
+
+    def disturb(self, why: str) -> None:
+        """The costs of the window under way say nothing about averaging."""
+        if self.window is not None:
+            self.window.disturbance = self.window.disturbance or why
 
     def mark_able(self, ranks: Sequence[Rank], now: Seconds) -> None:
         """These ranks can step from now on: their progress ceilings begin."""
         for rank in ranks:
             self.cohort[rank].progress_at = now
+
+    def release(self, ranks: Sequence[Rank], now: Seconds) -> None:
+        """These ranks begin a window: their batches are spaced from now."""
+        self.mark_able(ranks, now)
+        for rank in ranks:
+            record = self.cohort[rank]
+            record.throttled = False
+            record.spaced_from = now

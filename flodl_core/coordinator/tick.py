@@ -6,7 +6,7 @@ What it is not: a timer; the launcher sleeps until `deadline`.
 Who drives it: `coordinator.machine`.
 """
 
-from flodl_core.coordinator import dead_ranks, ending
+from flodl_core.coordinator import cuts, dead_ranks, ending
 from flodl_core.coordinator.ceiling import Ceiling, earliest
 from flodl_core.coordinator.liveness import (
     is_burning,
@@ -31,6 +31,7 @@ def tick(state: SchedulerState, now: Seconds) -> None:
         _evict_the_stuck(state, now)
     elif state.stage in (RunStage.RENDEZVOUS, RunStage.CLOSING):
         _bury_the_silent(state, now)
+    cuts.review_late(state, now)
     _review_ceilings(state, now)
     state.next_check = _next_rank_check(state, now)
 
@@ -208,6 +209,7 @@ def deadline(state: SchedulerState) -> Seconds | None:
     instants.append(save.due() if save else None)
     held = ending.save_hold(state)
     instants.append(held.due() if held else None)
+    instants.append(state.window.look_at if state.window else None)
     if state.stop is not None and _grace_matters(state):
         instants.append(Ceiling(state.stop.since, state.settings.stop_grace_s).due())
     return earliest(*instants)

@@ -65,6 +65,24 @@ class ReduceView:
 
 
 @dataclass(frozen=True, slots=True)
+class ElcheView:
+    """Who does how many batches between two averages; in Sync everybody does one."""
+
+    phase: str
+    anchor: int
+    anchor_rank: Rank | None
+    batch_counts: tuple[int, ...]
+    """By rank of the world; 0 for who is gone."""
+    overhead: float | None
+    overhead_target: float | None
+    window_cap_binding: bool
+    growth_enabled: bool
+    guard: str
+    last_verdict: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RankView:
     """One rank with its two signals."""
 
@@ -76,6 +94,8 @@ class RankView:
     cause: str
     """Why it is gone; empty while it is not."""
     batch_count: int
+    planned_batches: int | None
+    """Batches planned for the window under way; None while none is dealt."""
     steps_in_window: int
     ms_per_batch: Milliseconds | None
     samples: int
@@ -110,6 +130,7 @@ class CoordinatorView:
     reason: str
     """What holds the gate, or how the run ends."""
     training: TrainingView
+    elche: ElcheView
     reduce: ReduceView
     ranks: tuple[RankView, ...]
     waits: tuple[WaitView, ...]
@@ -126,6 +147,7 @@ def compose_view(state: SchedulerState, now: Seconds) -> CoordinatorView:
         stage=state.stage,
         reason=reason,
         training=_training(state, now),
+        elche=_elche(state),
         reduce=_reduce(state, now),
         ranks=tuple(_rank(state, record, now) for record in state.cohort),
         waits=list_waits(state, now),
@@ -184,6 +206,38 @@ def _ideal(state: SchedulerState) -> float | None:
     return sum(state.spec.batch_size * 1000.0 / mean for mean in known)
 
 
+def _elche(state: SchedulerState) -> ElcheView:
+    cadence = state.cadence
+    if cadence is None:
+        return ElcheView(
+            phase="inapplicable",
+            anchor=1,
+            anchor_rank=None,
+            batch_counts=tuple(int(not record.gone) for record in state.cohort),
+            overhead=None,
+            overhead_target=None,
+            window_cap_binding=False,
+            growth_enabled=False,
+            guard="none",
+            last_verdict=None,
+            reason="sync: every rank does one batch between two averages",
+        )
+    balancer = cadence.balancer
+    return ElcheView(
+        phase=balancer.phase.value,
+        anchor=balancer.anchor,
+        anchor_rank=balancer.anchor_rank,
+        batch_counts=cadence.counts,
+        overhead=balancer.overhead,
+        overhead_target=balancer.overhead_target,
+        window_cap_binding=balancer.window_cap_binding,
+        growth_enabled=balancer.growth_enabled,
+        guard=cadence.guard_name,
+        last_verdict=cadence.last_verdict,
+        reason=balancer.reason,
+    )
+
+
 def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
     cycle, geometry = state.cycle, state.envelope.geometry
     return ReduceView(
@@ -215,6 +269,7 @@ def _rank(state: SchedulerState, record: RankRecord, now: Seconds) -> RankView:
         phase=record.phase,
         cause=record.cause,
         batch_count=record.batches,
+        planned_batches=record.planned_batches if record.alive and state.book.open else None,
         steps_in_window=record.ledger.open_batches + record.ledger.closing_batches,
         ms_per_batch=mean,
         samples=record.trained_samples,
@@ -228,7 +283,7 @@ def _rank(state: SchedulerState, record: RankRecord, now: Seconds) -> RankView:
         heartbeat_ceiling_s=state.spec.heartbeat_timeout_s,
         progress_age_s=_age(progress, now),
         progress_ceiling_s=progress.limit_s if progress else None,
-        throttled=False,
+        throttled=record.throttled,
         resources=record.resources,
     )
 
@@ -241,7 +296,7 @@ def _state_of(state: SchedulerState, record: RankRecord) -> RankPhase:
     """The word for a rank: what the coordinator knows beats what the rank last said."""
     if record.life is RankLife.DEAD:
         return RankPhase.LOST
-    if record.life is RankLife.EXITED:
+    if record.life in (RankLife.EXITED, RankLife.LEAVING):
         return RankPhase.DONE
     if record.life is RankLife.EXPECTED:
         return RankPhase.SPAWNING

@@ -61,7 +61,7 @@ def _run_waits(state: SchedulerState) -> list[_Wait]:
         waits.append((save.target, None, phase, ceiling, outcome))
     if state.stop is not None and not state.ending:
         grace = Ceiling(state.stop.since, state.settings.stop_grace_s)
-        waits.append((None, None, "finishing the window", grace, "the last commit is saved"))
+        waits.append((None, None, state.window_end_words, grace, "the last commit is saved"))
     if state.leaving_since is not None:
         ceiling = Ceiling(state.leaving_since, state.settings.leave_timeout_s)
         ranks = ", ".join(map(str, state.cohort.alive_ranks))

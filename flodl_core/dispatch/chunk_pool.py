@@ -7,7 +7,7 @@ handed out first. Not the books of what was trained in a committed round: those 
 
     residue of a span ──take──▶ outstanding ──complete──▶ completed
        ▲      reclaimed ──take──▶   │  │
-       └─────────── rollback ◀──────┘  └──▶ forfeit, rollback ──▶ reclaimed
+       └─────────── rollback ◀──────┘  └──▶ forfeit, give back, rollback ──▶ reclaimed
 """
 
 from collections.abc import Iterable, Sequence
@@ -99,6 +99,11 @@ class ChunkPool:
         return cls([Range(0, 0)] * ranks, reclaimed=merge_ranges(holes))
 
     @property
+    def ranks(self) -> tuple[Rank, ...]:
+        """The ranks that have a span, an empty one perhaps."""
+        return tuple(Rank(index) for index in range(len(self._shares)))
+
+    @property
     def remaining_samples(self) -> int:
         """Samples that nobody holds and nobody has completed."""
         residues = sum(share.end - share.cursor for share in self._shares)
@@ -174,6 +179,18 @@ class ChunkPool:
         returned, share.held = share.held, []
         self._dispatched_samples -= total_size(returned)
         self._reclaimed += returned
+        return returned
+
+    def give_back(self, rank: Rank, *, keep_samples: int = 0) -> list[Range]:
+        """Take back what `rank` holds, except its oldest `keep_samples`.
+
+        Returns:
+            What came back, oldest first; it is handed out before anything else.
+        """
+        share = self._share(rank)
+        share.held, returned = take_samples(share.held, keep_samples)
+        self._dispatched_samples -= total_size(returned)
+        self._reclaimed[:0] = returned
         return returned
 
     def uncovered(self) -> tuple[Range, ...]:

@@ -9,8 +9,7 @@ ends is the coordinator's word.
     root, hosts ─┘
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import anyio
 import anyio.abc
@@ -18,6 +17,7 @@ import anyio.abc
 from flodl_core.coordinator.effects import (
     Announce,
     DeclareRankDead,
+    DismissHost,
     DropHost,
     Effect,
     EvictRank,
@@ -42,14 +42,20 @@ from flodl_core.errors import BadFrameError
 from flodl_core.ids import ExitCode, HostName, Rank
 from flodl_core.machines import Note
 from flodl_core.messages.job import Envelope, HostRanks
-from flodl_core.messages.join import DumpStack, Evict, HostStats, RankExited, RankStack
+from flodl_core.messages.join import (
+    DumpStack,
+    Evict,
+    HostStats,
+    RankExited,
+    RankStack,
+    RunEnded,
+)
 from flodl_core.messages.mux import RelayHelloAck
 from flodl_core.net import clock
 from flodl_core.net.local import PlainChannel
 from flodl_core.net.mux_end import accept_mux
 from flodl_core.net.port import PortConnection
 from flodl_core.planes.star_root import StarRoot
-from flodl_core.roles.alerting import AlertDesk
 from flodl_core.roles.drive import Driver
 from flodl_core.roles.host_life import Attached
 from flodl_core.roles.host_link import HostLink, LinkReports
@@ -57,31 +63,22 @@ from flodl_core.roles.mailbox import Mailbox
 from flodl_core.roles.outbox import LinkOutbox
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.rank_ends_watch import RankEndWatch
-from flodl_core.roles.saving import BundleWriter, PinnedSave
-from flodl_core.roles.window import JoinWindow
-from flodl_core.telemetry.logs import ProcessLog
-from flodl_core.telemetry.sample_log import SampleLog
+from flodl_core.roles.run_services import RunServices
+from flodl_core.roles.saving import PinnedSave
 from flodl_core.units import Seconds
 
-SAID_TOPICS = frozenset({"tail_dropped", "ranks_idle", "samples_dropped", "save_requested"})
+SAID_TOPICS = frozenset(
+    {
+        "tail_dropped",
+        "ranks_idle",
+        "samples_dropped",
+        "save_requested",
+        "drain_requested",
+        "drain_called_off",
+        "host_drained",
+    }
+)
 """Announcements that the status document does not show, so they are said as lines."""
-
-LINGER_S: Seconds = 2.0
-"""How long the process of a rank that left, or was declared dead, may take to end by itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunServices:
-    """What a controller performs effects with."""
-
-    window: JoinWindow
-    """The hosts' control links."""
-    writer: BundleWriter
-    sample_log: SampleLog | None
-    desk: AlertDesk
-    log: ProcessLog
-    say: Callable[[str], None]
-    """Takes single lines for the person who started the run."""
 
 
 class Controller:
@@ -308,7 +305,7 @@ class Controller:
             case Send():
                 self._send(effect.rank, effect.message)
             case DeclareRankDead():
-                self._declare_dead(effect.rank, effect.reason)
+                self._declare_dead(effect)
             case EvictRank():
                 self._window.send_to_host_of(effect.rank, DumpStack(rank=effect.rank))
                 self._end_process(effect.rank, effect.reason)
@@ -323,6 +320,8 @@ class Controller:
                 )
             case Announce():
                 self._announce(effect)
+            case DismissHost():
+                self._dismiss_host(effect)
             case DropHost():
                 self._drop_host(effect.host, effect.reason)
             case Note():
@@ -349,18 +348,25 @@ class Controller:
             if rank in link.ranks:
                 link.send(rank, message)
 
-    def _declare_dead(self, rank: Rank, reason: str) -> None:
+    def _declare_dead(self, effect: DeclareRankDead) -> None:
         assert self._tasks is not None
-        self._ends.lose(rank)
+        self._ends.lose(effect.rank)
         if self._root is not None:
-            self._root.declare_dead(rank)
-        self._tasks.start_soon(self._end_lingering, rank, reason)
+            self._root.declare_dead(effect.rank)
+        self._tasks.start_soon(self._end_lingering, effect)
 
-    async def _end_lingering(self, rank: Rank, reason: str) -> None:
-        """End a dead rank's process, unless it ends by itself in a moment."""
-        await anyio.sleep(LINGER_S)
-        if rank not in self._exited:
-            self._end_process(rank, reason)
+    async def _end_lingering(self, effect: DeclareRankDead) -> None:
+        """End the process of a rank that takes no part any more, unless it ends by itself."""
+        await anyio.sleep(effect.grace_s)
+        if effect.rank not in self._exited:
+            self._end_process(effect.rank, effect.reason)
+
+    def _dismiss_host(self, effect: DismissHost) -> None:
+        """Let a worker host's agent end well; the launcher's own host stays for the launcher."""
+        for one in self._worker_hosts():
+            if one.host == effect.host:
+                ended = RunEnded(code=ExitCode.DONE, summary=effect.reason)
+                self._window.send_to_host_of(one.ranks[0], ended)
 
     def _drop_host(self, host: HostName, reason: str) -> None:
         self._log.warning("host_dropped", host=host, reason=reason)

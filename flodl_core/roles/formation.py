@@ -4,7 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_core.config.schema import RunConfig
+from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.settings import CoordinatorSettings
+from flodl_core.elche.settings import ElcheSettings
+from flodl_core.errors import ConfigError
 from flodl_core.ids import HostName, Mode, Rank, RunId
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import ConnectionId, host_ranks, shares_layout
@@ -72,13 +75,39 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
     )
 
 
-def compose_settings(config: RunConfig) -> CoordinatorSettings:
-    """Return the scheduler's own numbers."""
+def compose_settings(config: RunConfig, envelope: Envelope) -> CoordinatorSettings:
+    """Return the scheduler's own numbers.
+
+    Raises:
+        ConfigError: pinned counts are not one for each rank of the formed world.
+    """
+    paced = envelope.spec.mode is Mode.CPU_CADENCE
+    if paced and config.pin_counts and len(config.pin_counts) != envelope.world_size:
+        raise ConfigError(
+            "pin_counts",
+            ",".join(map(str, config.pin_counts)),
+            f"{len(config.pin_counts)} numbers, and the world formed with "
+            f"{envelope.world_size} ranks",
+            source="run.pin_counts",
+            fix="give one number for each rank, in the order of ranks",
+        )
     return CoordinatorSettings(
         stop_grace_s=config.stop_grace_s,
         checkpoint_every_s=config.checkpoint_every_s or None,
         first_batch_timeout_s=config.first_batch_timeout_s,
         leave_timeout_s=config.stop_grace_s,
+        cadence=CadenceSettings(
+            elche=ElcheSettings(
+                overhead_target=config.overhead_target,
+                initial_anchor=config.anchor,
+                min_anchor=config.min_anchor,
+                max_anchor=config.max_anchor,
+                max_batch_diff=config.max_batch_diff,
+                pinned_counts=config.pin_counts if paced and config.pin_counts else None,
+            ),
+            guard=config.guard,
+            late_factor=config.late_factor,
+        ),
     )
 
 

@@ -19,7 +19,7 @@ from flodl_core.config.placement import host_labels, place_ranks
 from flodl_core.config.window import WindowConfig, join_warnings, resolve_join, trains_solo
 from flodl_core.dispatch.epoch_plan import refuse_splits
 from flodl_core.errors import CheckpointError, ConfigError
-from flodl_core.ids import HostName, RunId
+from flodl_core.ids import HostName, Mode, RunId
 from flodl_core.messages.job import JobFacts
 from flodl_core.net.children import own_environment
 from flodl_core.roles.formation import RunPlan
@@ -64,7 +64,6 @@ async def launch(
         WindowFailedError: no world formed.
     """
     run, join = loaded.run, loaded.join
-    mode = resolve_mode(run.mode, source=str(loaded.resolved["run.mode"].source))
     assert run.job is not None, "the command line requires a job"
     named = name_job(run.job, run.job_args)
     facts = await ask_inspector(
@@ -73,6 +72,13 @@ async def launch(
     devices = place_ranks(run, facts.devices, source=str(loaded.resolved["run.devices"].source))
     _refuse_sizes(loaded, facts)
     window = _window(loaded, devices.devices)
+    mode = resolve_mode(
+        run.mode,
+        is_alone=window.target_ranks == 1,
+        source=str(loaded.resolved["run.mode"].source),
+    )
+    if mode.mode is Mode.CPU_CADENCE:
+        _refuse_counts(loaded, window)
     for warning in join_warnings(join):
         say(f"warning: {warning}")
     run_id = RunId(secrets.token_hex(RUN_ID_BYTES))
@@ -156,6 +162,23 @@ def _refuse_sizes(loaded: LoadedRun, facts: JobFacts) -> None:
             refusal,
             source=str(loaded.resolved[f"run.{field}"].source),
             fix="change it as said",
+        )
+
+
+def _refuse_counts(loaded: LoadedRun, window: WindowConfig) -> None:
+    """Refuse pinned counts that are not one a rank, where the number of ranks is known.
+
+    Raises:
+        ConfigError: they are more or fewer than the ranks that close the window.
+    """
+    counts, ranks = loaded.run.pin_counts, window.target_ranks
+    if counts and ranks is not None and len(counts) != ranks:
+        raise ConfigError(
+            "pin_counts",
+            ",".join(map(str, counts)),
+            f"{len(counts)} numbers for {ranks} ranks",
+            source=str(loaded.resolved["run.pin_counts"].source),
+            fix="give one number for each rank, in the order of ranks",
         )
 
 

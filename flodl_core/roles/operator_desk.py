@@ -1,4 +1,4 @@
-"""What an operator may ask of a run over HTTP: start, stop, checkpoint.
+"""What an operator may ask of a run over HTTP: start, stop, checkpoint, drain.
 
 Trust is checked before any of these is called. Each answers at once: the
 machines act on the request, the status document shows what came of it.
@@ -23,6 +23,8 @@ class OperatorActions:
     """Returns what will happen, in words."""
     checkpoint: Callable[[str], str | None]
     """Returns why not, or None."""
+    drain: Callable[[str, str], str | None]
+    """Takes the host and who asked; returns why not, or None."""
 
 
 def operator_routes(start_mode: StartMode | None, actions: OperatorActions) -> list[PostRoute]:
@@ -47,8 +49,19 @@ def operator_routes(start_mode: StartMode | None, actions: OperatorActions) -> l
             return 409, {"error": refusal}
         return 200, {"requested": True, "what_follows": "saved at the next commit"}
 
+    async def drain(parameters: Mapping[str, str]) -> Answer:
+        host = parameters.get("host", "")
+        if not host:
+            return 400, {"error": "no host is named", "fix": "ask POST /drain?host=NAME"}
+        refusal = actions.drain(host, "operator (POST /drain)")
+        if refusal is not None:
+            return 409, {"error": refusal}
+        follows = "its ranks bring what they have done, hand back the rest and leave"
+        return 200, {"draining": True, "host": host, "what_follows": follows}
+
     return [
         start_route(start_mode, arm),
         PostRoute(path="/stop", action=stop),
         PostRoute(path="/checkpoint", action=checkpoint),
+        PostRoute(path="/drain", action=drain),
     ]

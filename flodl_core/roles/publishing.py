@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_core.coordinator.state import EpochFacts
-from flodl_core.coordinator.view import CoordinatorView, RankView, TrainingView
+from flodl_core.coordinator.view import CoordinatorView, ElcheView, RankView, TrainingView
 from flodl_core.ids import ClusterPhase
 from flodl_core.membership.snapshot import MembershipSnapshot
 from flodl_core.messages.join import HostStats
@@ -107,7 +107,7 @@ def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
             for member in members.members
         ),
         training=_training(view.training, evaluated) if view else None,
-        elche=_sync_schedule(view) if view else None,
+        elche=_elche(view.elche) if view else None,
         reduce=_reduce(view) if view else None,
         ranks=tuple(_rank(row, parts.resources or {}) for row in view.ranks) if view else (),
         epochs=_epochs(view) if view else (),
@@ -145,13 +145,19 @@ def _training(view: TrainingView, evaluated: Sequence[EpochFacts]) -> TrainingSt
     )
 
 
-def _sync_schedule(view: CoordinatorView) -> ElcheState:
-    """Under Sync every count is one, nothing grows and nothing is guarded."""
+def _elche(elche: ElcheView) -> ElcheState:
     return ElcheState(
-        phase="inapplicable",
-        anchor=1,
-        batch_counts=(1,) * len(view.ranks),
-        reason=view.reason or "sync: every rank does one batch between two averages",
+        phase=elche.phase,
+        anchor=elche.anchor,
+        anchor_rank=elche.anchor_rank,
+        batch_counts=elche.batch_counts,
+        overhead=elche.overhead,
+        overhead_target=elche.overhead_target,
+        window_cap_binding=elche.window_cap_binding,
+        growth_enabled=elche.growth_enabled,
+        guard=elche.guard,
+        last_verdict=elche.last_verdict,
+        reason=elche.reason,
     )
 
 
@@ -178,6 +184,7 @@ def _rank(row: RankView, resources: Mapping[int, ResourceState]) -> RankState:
         state=row.state,
         phase=row.phase.value,
         batch_count=row.batch_count,
+        planned_batches=row.planned_batches,
         steps_in_window=row.steps_in_window,
         ms_per_batch=row.ms_per_batch,
         samples=row.samples,

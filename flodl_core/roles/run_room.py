@@ -16,9 +16,9 @@ import anyio.to_thread
 from flodl_core.config.schema import JoinConfig
 from flodl_core.config.window import WindowConfig
 from flodl_core.coordinator.effects import RunFinished
-from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
+from flodl_core.coordinator.events import StopKind
 from flodl_core.coordinator.machine import Coordinator
-from flodl_core.errors import FlodlError
+from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.ids import ClusterPhase, ExitCode, HostName, Rank
 from flodl_core.membership.events import (
     Aborted,
@@ -44,10 +44,11 @@ from flodl_core.net.children import own_environment
 from flodl_core.net.port import Port, PortConnection
 from flodl_core.net.port_statistics import DropNote
 from flodl_core.roles.board import StatusBoard
-from flodl_core.roles.controller import Controller, RunServices
+from flodl_core.roles.controller import Controller
 from flodl_core.roles.formation import RunPlan, compose_envelope, compose_settings, seats_of
 from flodl_core.roles.host_life import Attached
 from flodl_core.roles.operator_desk import OperatorActions
+from flodl_core.roles.operators import RunOperators
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.run_parts import (
     dialled_host,
@@ -60,6 +61,7 @@ from flodl_core.roles.run_parts import (
     port_config,
     shown_host,
 )
+from flodl_core.roles.run_services import RunServices
 from flodl_core.roles.started_hosts import HostPlan, StartedHosts
 from flodl_core.roles.window import JoinWindow, Secrets, WindowReports
 from flodl_core.telemetry.logs import Level
@@ -109,7 +111,11 @@ class RunRoom:
         self._controller: Controller | None = None
         self._finished: RunFinished | None = None
         self._signals_seen = 0
-        self._is_abrupt = False
+        self._operators = RunOperators(
+            plan,
+            controller=lambda: self._controller,
+            abort=lambda reason: self._window.take(Aborted(reason=reason)),
+        )
         self._dialled = ""
 
     async def run(
@@ -194,8 +200,9 @@ class RunRoom:
             actions=OperatorActions(
                 snapshot=lambda: self._ledger.snapshot(clock.now()),
                 start=lambda who: self._window.take(StartRequested(who=who)),
-                stop=self._stop,
-                checkpoint=self._checkpoint,
+                stop=self._operators.stop,
+                checkpoint=self._operators.checkpoint,
+                drain=self._operators.drain,
             ),
         )
         port = Port(
@@ -223,9 +230,14 @@ class RunRoom:
 
     def _formed(self, formed: FormWorld) -> None:
         envelope = compose_envelope(self._plan, formed, controller=self._dialled)
+        try:
+            settings = compose_settings(self._plan.config, envelope)
+        except ConfigError as error:
+            self._fail(error)
+            return
         coordinator = Coordinator(
             envelope,
-            compose_settings(self._plan.config),
+            settings,
             has_eval=self._plan.facts.has_eval,
             local_host=self._plan.local_host,
         )
@@ -306,25 +318,7 @@ class RunRoom:
                 code = ExitCode.INTERRUPTED_SAVED if is_interrupt else ExitCode.STOPPED_SAVED
                 self._signals_seen += 1
                 kind = StopKind.SAVE if self._signals_seen == 1 else StopKind.NOW
-                self._say(self._stop(kind, signal.Signals(number).name, code=code))
-
-    def _stop(self, kind: StopKind, who: str, *, code: int = ExitCode.STOPPED_SAVED) -> str:
-        if self._controller is None:
-            self._window.take(Aborted(reason=f"stopped by {who} before the world formed"))
-            return f"{who}: the window is closed, nothing was trained"
-        if kind is StopKind.NOW:
-            self._is_abrupt = True
-            self._controller.post(StopRequested(kind, ExitCode.NOT_SAVED, who))
-            return f"{who}: stopping at once, nothing more is saved"
-        self._controller.post(StopRequested(kind, code, who))
-        grace = self._plan.config.stop_grace_s
-        return f"{who}: finishing the window, then saving (within {grace:g} s); once more: at once"
-
-    def _checkpoint(self, who: str) -> str | None:
-        if self._controller is None:
-            return "the run is not training yet"
-        self._controller.post(CheckpointRequested(who))
-        return None
+                self._say(self._operators.stop(kind, signal.Signals(number).name, code=code))
 
     # -- the end -------------------------------------------------------------------
 
@@ -338,7 +332,7 @@ class RunRoom:
             is_saved = finished.exit_code not in (ExitCode.FAILED, ExitCode.WINDOW_FAILED)
             self._window.send_to_all(
                 RunEnded(code=finished.exit_code, summary=summary)
-                if not self._is_abrupt
+                if not self._operators.is_abrupt
                 else Abort(reason=summary)
             )
             self._window.take(TrainingEnded() if is_saved else Aborted(reason=summary))

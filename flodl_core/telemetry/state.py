@@ -100,16 +100,22 @@ class ElcheState(Section):
     """Who does how many batches. Under Sync the counts are all 1 and growth is off."""
 
     phase: str
+    """probe, warmup, stable or mature; inapplicable in Sync."""
     anchor: int
+    """Batches of the slowest rank in a window."""
     anchor_rank: int | None = None
     batch_counts: tuple[int, ...] = ()
+    """Batches of the next window by rank; 0 for a rank that is gone."""
     overhead: float | None = None
+    """Averaging's part of a window, 0 to 1, by the last three."""
     overhead_target: float | None = None
     window_cap_binding: bool = False
+    """Whether an epoch has too few batches for the window that was wanted."""
     growth_enabled: bool = False
     guard: str = "none"
     last_verdict: str | None = None
     reason: str = ""
+    """One sentence: why the counts are what they are."""
 
 
 class ReduceState(Section):
@@ -148,7 +154,10 @@ class RankState(Section):
     phase: str | None = None
     batch_count: int = 0
     """Batches since the rank began."""
+    planned_batches: int | None = None
+    """Batches that it was dealt for the window under way."""
     steps_in_window: int = 0
+    """Batches that it has done of them."""
     ms_per_batch: float | None = None
     samples: int = 0
     """Samples of this rank that are trained, that is committed."""

@@ -17,7 +17,8 @@ from flodl_core.errors import ConfigError
 from flodl_core.ids import ExitCode, StartMode, WireDtype
 
 EXPECTED_KEYS = """
-run: job job_args name hosts ranks_per_host ranks devices mode epochs epoch_splits batch_size
+run: job job_args name hosts ranks_per_host ranks devices mode overhead_target anchor min_anchor
+run: max_anchor pin_counts max_batch_diff late_factor guard epochs epoch_splits batch_size
 run: micro_batch loader_workers seed gamma wire_dtype sample_log save_path checkpoint_every_s
 run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
@@ -110,6 +111,15 @@ def test_models_are_frozen_and_closed():
         (RunConfig, {"seed": -1}),
         (RunConfig, {"heartbeat_timeout_s": 0}),
         (RunConfig, {"checkpoint_every_s": -1}),
+        (RunConfig, {"overhead_target": 0}),
+        (RunConfig, {"overhead_target": 1}),
+        (RunConfig, {"anchor": 0}),
+        (RunConfig, {"max_anchor": 0}),
+        (RunConfig, {"pin_counts": "10,0"}),
+        (RunConfig, {"pin_counts": "10,x"}),
+        (RunConfig, {"max_batch_diff": -1}),
+        (RunConfig, {"late_factor": 1}),
+        (RunConfig, {"guard": "trend"}),
         (JoinConfig, {"port": 70_000}),
         (JoinConfig, {"port": -1}),
         (JoinConfig, {"join_timeout_s": float("inf")}),
@@ -154,6 +164,7 @@ def test_every_refusal_of_the_window_says_why_and_what_to_do(values, field, reas
     [
         ({"ranks": 4, "hosts": 2}, "ranks", "ranks_per_host"),
         ({"ranks": 4, "ranks_per_host": 2}, "ranks", "one of the two"),
+        ({"min_anchor": 11, "max_anchor": 10}, "min_anchor", "at most 10"),
         ({"heartbeat_timeout_s": 1.5}, "heartbeat_timeout_s", "at least 2"),
         ({"on_event_classes": ("rank_lost",)}, "on_event_classes", "on_event"),
         ({"devices": ("tpu:0",)}, "devices", "cuda:N"),
@@ -185,6 +196,14 @@ def test_words_and_tokens_ignore_case_and_spaces():
     assert RunConfig(mode=" CPU_Sync ").mode == "cpu_sync"
     assert RunConfig(devices="cpu:0, cpu:1").devices == ("cpu:0", "cpu:1")
     assert JoinConfig(start_mode="HYBRID").start_mode is StartMode.HYBRID
+
+
+@pytest.mark.parametrize(
+    ("given", "counts"),
+    [("10, 20", (10, 20)), ([10, 20], (10, 20)), (7, (7,)), ("", ()), ((), ())],
+)
+def test_pinned_counts_are_one_number_a_rank(given, counts):
+    assert RunConfig(pin_counts=given).pin_counts == counts
 
 
 @pytest.mark.parametrize(

@@ -96,16 +96,25 @@ def test_open_admission_beyond_loopback_is_warned_of():
     assert "man in the middle" in warning
 
 
-def test_auto_resolves_to_cpu_sync_with_a_reason():
-    resolved = resolve_mode(" AUTO ")
-    assert resolved.mode is Mode.CPU_SYNC
-    assert "cpu_sync" in resolved.reason
-    assert resolve_mode("cpu_sync").mode is Mode.CPU_SYNC
+def test_auto_is_cadence_for_ranks_that_may_differ_and_sync_for_one_alone():
+    together = resolve_mode(" AUTO ")
+    assert together.mode is Mode.CPU_CADENCE
+    assert "differ in speed" in together.reason
+    alone = resolve_mode("auto", is_alone=True)
+    assert alone.mode is Mode.CPU_SYNC
+    assert "one rank" in alone.reason
 
 
-@pytest.mark.parametrize("mode", ["nccl_sync", "nccl_cadence", "cpu_cadence", "cpu_async"])
+@pytest.mark.parametrize("mode", [Mode.CPU_SYNC, Mode.CPU_CADENCE])
+def test_a_mode_that_is_named_is_taken_whoever_joins(mode):
+    for is_alone in (False, True):
+        resolved = resolve_mode(mode.value, is_alone=is_alone)
+        assert (resolved.mode, resolved.reason) == (mode, f"{mode.value}: as configured")
+
+
+@pytest.mark.parametrize("mode", ["nccl_sync", "nccl_cadence", "cpu_async"])
 def test_a_mode_that_is_not_available_says_which_are(mode):
-    with pytest.raises(ConfigError, match="runs cpu_sync only") as caught:
+    with pytest.raises(ConfigError, match="runs cpu_sync and cpu_cadence only") as caught:
         resolve_mode(mode)
     assert "auto" in caught.value.fix
 

@@ -38,6 +38,7 @@ async def run_of_nobody(start_mode=StartMode.MANUAL, *, why_no_checkpoint=None):
                 start=lambda _: None,
                 stop=lambda kind, who: f"{who}: {kind.value}",
                 checkpoint=lambda _: why_no_checkpoint,
+                drain=lambda host, _: None if host == "blue" else f"there is no host {host!r}",
             ),
         ),
     )
@@ -67,6 +68,9 @@ async def test_the_statuses_of_the_page_are_those_of_the_port():
         assert (await client.post("/stop")).json()["kind"] == "save"
         assert (await client.post("/stop?kind=now")).json()["kind"] == "now"
         assert (await client.post("/checkpoint")).status_code == 409
+        assert (await client.post("/drain")).status_code == 400
+        assert (await client.post("/drain?host=red")).status_code == 409
+        assert (await client.post("/drain?host=blue")).json()["draining"] is True
         assert (await client.post("/stop", headers={"Origin": "http://a"})).status_code == 403
         assert (await client.post("/healthz")).headers["allow"] == "GET, HEAD"
         assert (await client.get("/healthz")).text == "ok\n"

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from doc_code import PACKAGE, ROOT
+from doc_code import ROOT
 from doc_text import code_spans, pages, read, rel
 
 from flodl_core.config.mode import AVAILABLE
@@ -47,15 +47,6 @@ def test_the_readme_names_what_works_and_what_is_not_there():
     for mode in Mode:
         assert (f"`{mode.value}`" in before) == (mode in AVAILABLE)
         assert (f"`{mode.value}`" in after) == (mode not in AVAILABLE)
-
-
-def test_the_package_that_no_run_calls_is_called_by_none():
-    callers = [
-        rel(path)
-        for path in PACKAGE.rglob("*.py")
-        if "elche" not in path.parts and "flodl_core.elche" in read(path)
-    ]
-    assert not callers, "the fifth view of docs/architecture.md says that no part of a run calls it"
 
 
 def test_the_schema_is_linked_from_the_page_about_http():

@@ -1,0 +1,86 @@
+"""What a setting must obey beyond its type, in rules that more than one table uses.
+
+What it is: checks of devices, tokens, the wire and anchors, each with its fix.
+What it is not: types, ranges and defaults; those are in `schema`.
+Who drives it: `schema` when it builds a table, `load` for a token out of a file.
+"""
+
+import re
+from typing import Final
+
+from flodl_core.errors import ConfigError
+from flodl_core.ids import WireDtype
+
+GIVEN: Final = "given"
+"""The source of a value in a model that was built by hand."""
+
+_DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
+_TOKEN: Final = re.compile(r"[0-9a-f]{32}")
+
+
+def review_token(field: str, token: str | None, *, source: str = GIVEN) -> None:
+    """Refuse a token that is not 16 bytes in hex; the text never repeats it.
+
+    Raises:
+        ConfigError: it is not 32 hex characters.
+    """
+    if token is not None and not _TOKEN.fullmatch(token):
+        raise ConfigError(
+            field,
+            "(hidden)",
+            f"a token is 32 hex characters, and this one has {len(token)} characters",
+            source=source,
+            fix="copy the run's token file, or leave it unset to have one generated",
+        )
+
+
+def review_wire(wire: WireDtype, mode: str) -> None:
+    """Refuse a narrow wire where tensors do not travel over ours.
+
+    Raises:
+        ConfigError: the mode is one of NCCL's.
+    """
+    if wire is not WireDtype.F32 and mode.startswith("nccl"):
+        raise ConfigError(
+            "wire_dtype",
+            wire.value,
+            f"is for the CPU modes, and mode is {mode}: NCCL moves every tensor in its own type",
+            source=GIVEN,
+            fix="leave wire_dtype at f32, or use cpu_sync or cpu_cadence",
+        )
+
+
+def review_devices(devices: tuple[str, ...]) -> None:
+    """Refuse devices that cannot be meant.
+
+    Raises:
+        ConfigError: none, an unknown one, one twice, or a group beside single ones.
+    """
+    text = ",".join(devices)
+    wrong = next((word for word in devices if not _DEVICE.fullmatch(word)), None)
+    if wrong is not None or not devices:
+        reason = "no device is named" if wrong is None else f"{wrong!r} is not a device"
+        fix = "give all, cpu, cuda, mps, cuda:N or cpu:N, separated by commas"
+    elif len(set(devices)) < len(devices):
+        reason, fix = "a device is named twice", "name each device once"
+    elif len(devices) > 1 and {"all", "cpu", "cuda"} & set(devices):
+        reason, fix = "all, cpu and cuda stand alone", "name single devices, such as cuda:0,cuda:1"
+    else:
+        return
+    raise ConfigError("devices", text, reason, source=GIVEN, fix=fix)
+
+
+def review_anchors(min_anchor: int | None, max_anchor: int) -> None:
+    """Refuse bounds of the window that leave nothing between them.
+
+    Raises:
+        ConfigError: the lower one is above the upper one.
+    """
+    if min_anchor is not None and min_anchor > max_anchor:
+        raise ConfigError(
+            "min_anchor",
+            min_anchor,
+            f"it is above max_anchor = {max_anchor}",
+            source=GIVEN,
+            fix=f"give at most {max_anchor}, or raise max_anchor",
+        )
