@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from planes_links import Late, fake_pair, mux_pair
+from planes_wire import Wire, wired_pair
 
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.ids import Cycle, HostName, Mode, Rank, Round, RunId
@@ -207,6 +208,7 @@ class World:
         )
         self.relays: dict[HostName, StarRelay] = {}
         self.links = {}
+        self.wires: dict[HostName, Wire] = {}
         for roster in self.envelope.hosts[1 if self.local else 0 :]:
             self._add_relay(roster, {rank: host_ends[rank] for rank in roster.ranks})
         self.clients = {
@@ -216,8 +218,10 @@ class World:
 
     def _add_relay(self, roster: HostRanks, socks: Mapping) -> None:
         near, far = Late(), Late()
-        pair = fake_pair if self.link == "fake" else mux_pair
-        root_link, relay_link = pair(near, far)
+        if self.link == "wired":
+            root_link, relay_link, self.wires[roster.host] = wired_pair(near, far)
+        else:
+            root_link, relay_link = (fake_pair if self.link == "fake" else mux_pair)(near, far)
         near.bind(_RootCallbacks(self, roster.host))
         relay = StarRelay(
             self.envelope,
@@ -304,4 +308,6 @@ class World:
         for pair in self.links.values():
             for link in pair:
                 link.close()
+        for wire in self.wires.values():
+            wire.close()
         assert not self.failures, self.failures
