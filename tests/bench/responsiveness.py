@@ -21,7 +21,8 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "processes"))
 
-from harness import Launched, logged
+from aftermath import logged
+from harness import Launched
 from process_table import Process
 
 SAMPLE_EVERY_S = 0.01
@@ -124,7 +125,8 @@ def measure(arguments: argparse.Namespace, place: Path) -> int:
     model_mb = arguments.params * F32_BYTES / 2**20
     ticks = dict(re.findall(r"(\w+)=([\d.]+)", ended))
     print(f"model       {model_mb:.0f} MiB, {world} ranks on {arguments.hosts} hosts, exit {code}")
-    print(f"ticks       late p99 {ticks['tick_p99_ms']}, max {ticks['tick_max_ms']} ms")
+    late = f"p99 {ticks['tick_p99_ms']}, max {ticks['tick_max_ms']} ms of {ticks['ticks']}"
+    print(f"ticks       late {late}")
     print(f"state.json  {describe(seen.answers_ms, 'ms')}")
     print(f"heartbeats  {describe(seen.heartbeat_ages_s, 's')} (sent each second)")
     print(f"syncs       {describe(seen.sync_ms, 'ms')}")

@@ -7,12 +7,12 @@ is left of it. Every wait has a ceiling, and fails with the run's own story.
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +26,10 @@ Document = dict[str, Any]
 Row = dict[str, Any]
 
 FLODL = str(Path(sys.executable).with_name("flodl"))
+_SETPRIV = shutil.which("setpriv")
+WITH_US = [_SETPRIV, "--pdeathsig", "KILL"] if _SETPRIV else []
+"""Ends a run with the tests, where these are killed themselves."""
+
 SHORT_S = 60.0
 """For what takes a moment on a machine that has nothing else to do."""
 LONG_S = 180.0
@@ -55,7 +59,7 @@ class Launched:
 
     Args:
         place: an empty directory; the run's working directory.
-        words: after `flodl headless`.
+        words: after `flodl headless --mode cpu_sync`.
         port: to listen on; 0 is any.
         as_json: whether it prints JSON lines; plain lines are rows of the event `line`.
     """
@@ -72,7 +76,10 @@ class Launched:
         self._stderr = place / "stderr.txt"
         with self._stderr.open("wb") as stderr:
             self._popen = subprocess.Popen(
-                [FLODL, "headless", *words, "--port", str(port), *(["--json"] * as_json)],
+                [
+                    *(*WITH_US, FLODL, "headless", "--mode", "cpu_sync", *words),
+                    *("--port", str(port), *(["--json"] * as_json)),
+                ],
                 cwd=place,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -329,7 +336,7 @@ class Beside:
     def __init__(self, place: Path, *words: str, env: dict[str, str]) -> None:
         self.words = words
         self._popen = subprocess.Popen(
-            [FLODL, *words],
+            [*WITH_US, FLODL, *words],
             cwd=place,
             env=env,
             stdin=subprocess.DEVNULL,
@@ -363,40 +370,3 @@ def run_flodl(
 ) -> Said:
     """Run a command to its end."""
     return Beside(place, *words, env=env or environment(place, uuid.uuid4().hex)).finish(within_s)
-
-
-# -- what a run leaves behind, read without the product's own readers ----------------
-
-
-def sample_counts(path: Path, status: str = "trained") -> dict[int, Counter[int]]:
-    """How often each id stands in each pass of a sample log."""
-    counts: dict[int, Counter[int]] = {}
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
-        assert len(row["ids"]) == sum(size for _, size in row["ranges"])
-        if row["status"] == status:
-            counts.setdefault(row["pass"], Counter()).update(row["ids"])
-    return counts
-
-
-def check_each_once(path: Path, *, samples: int, each_pass: int, passes: int) -> None:
-    """In each pass `each_pass` of so many ids are trained, each exactly once, and none dropped."""
-    counts = sample_counts(path)
-    assert sorted(counts) == list(range(passes))
-    for of_pass in counts.values():
-        assert set(of_pass.values()) == {1}
-        assert set(of_pass) <= set(range(samples))
-        assert len(of_pass) == each_pass
-    assert not sample_counts(path, "dropped")
-
-
-def meta_of(stem: Path) -> Row:
-    """The meta file of a bundle."""
-    meta: Row = json.loads(Path(f"{stem}.meta.json").read_text())
-    return meta
-
-
-def logged(directory: Path, process: str, word: str) -> list[str]:
-    """Lines of a process's log that hold a word."""
-    path = directory / "logs" / f"{process}.log"
-    return [line for line in path.read_text().splitlines() if word in line]

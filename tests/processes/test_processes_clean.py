@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from harness import Launched, check_each_once, logged, meta_of
+from aftermath import check_each_once, logged, meta_of
+from harness import Launched
 from process_table import listening_ports
 from safetensors.torch import load_file
 

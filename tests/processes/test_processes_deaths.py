@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from harness import SHORT_S, Launched, check_each_once, meta_of, sample_counts
+from aftermath import check_each_once, meta_of, sample_counts
+from harness import SHORT_S, Launched
 from process_table import await_ends, look_until
 from safetensors.torch import load_file
 

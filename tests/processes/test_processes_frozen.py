@@ -4,7 +4,8 @@ import platform
 import signal
 
 import pytest
-from harness import SHORT_S, check_each_once
+from aftermath import check_each_once
+from harness import SHORT_S
 from process_table import await_ends
 
 pytestmark = [

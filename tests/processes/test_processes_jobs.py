@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from harness import check_each_once, logged, meta_of, sample_counts
+from aftermath import check_each_once, logged, meta_of, sample_counts
 from safetensors.torch import load_file
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]

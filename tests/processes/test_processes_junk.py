@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import anyio
 import pytest
-from harness import SHORT_S, Document, Launched, logged
+from aftermath import logged
+from harness import SHORT_S, Document, Launched
 
 from flodl_core.messages.join import JoinHello, Knock, Offer, Reject
 from flodl_core.net.join_link import JoinLink, connect_join

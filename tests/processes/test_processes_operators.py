@@ -3,7 +3,8 @@
 import signal
 
 import pytest
-from harness import SHORT_S, Launched, meta_of
+from aftermath import meta_of
+from harness import SHORT_S, Launched
 from safetensors.numpy import load_file
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from harness import SHORT_S, Launched, logged
+from aftermath import logged
+from harness import SHORT_S, Launched
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
 
