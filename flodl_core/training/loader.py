@@ -100,6 +100,7 @@ def open_loader(job: TrainJob, seat: Seat, log: EventLog) -> SampleLoader:
             seed=spec.seed,
             dataset_seed=seat.seed("dataset"),
             n_samples=spec.n_samples,
+            threads=torch.get_num_threads(),
         )
         source = LoaderPool(order, workers, name=f"rank{seat.rank}", device=seat.device, log=log)
     else:

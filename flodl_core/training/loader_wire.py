@@ -48,6 +48,8 @@ class LoaderOrder:
     dataset_seed: int
     """What the generators are seeded with before the data are built."""
     n_samples: int
+    threads: int
+    """Of the tensor library, as the rank has."""
 
 
 class NewsKind(IntEnum):

@@ -1,7 +1,8 @@
 """A loader worker: one process that reads samples for one rank, until the rank has enough.
 
 It imports the job and builds the data by itself, once, after it was forked, so that no
-file or connection of the data is shared with another process. An error in the data is
+file or connection of the data is shared with another process. It has as many torch
+threads as its rank, because the last bit of a sum depends on their number. An error in the data is
 an answer; only a lost rank ends it early.
 """
 
@@ -29,7 +30,7 @@ from flodl_core.training.signatures import seed_generators
 
 def serve(sock: socket.socket, order: LoaderOrder) -> int:
     """Read what the rank asks for until it closes the socket; return the exit code."""
-    torch.set_num_threads(1)
+    torch.set_num_threads(order.threads)
     with contextlib.suppress(ConnectionError):
         try:
             reader = _open_data(order)

@@ -3,8 +3,6 @@
 Random augmentation of a sample depends on (run seed, pass, sample id) alone, so it
 is the same whichever rank reads the sample, in which process, and how far ahead.
 Whoever reads has the process's random generators to itself and puts them back.
-Reads here run on one of torch's threads, whatever the rank has, so that a sum over
-a sample does not depend on who made it.
 """
 
 import random
@@ -115,11 +113,9 @@ def seed_step(run_seed: int, place: BatchPlace) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Run a block that reads samples: one torch thread, and torch's generator put back after it."""
-    state, threads = torch.default_generator.get_state(), torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Run a block that reads samples, and put torch's generator back after it."""
+    state = torch.default_generator.get_state()
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
         torch.default_generator.set_state(state)

@@ -4,13 +4,18 @@ from dataclasses import dataclass, field
 
 from flodl_core.ids import Rank
 from flodl_core.messages.metrics import MetricsMsg
+from flodl_core.training.channel import Row
 from flodl_core.units import Seconds
+
+FOLD_ROWS = 4096
+"""Batches that are kept as rows before they are summed up."""
 
 
 @dataclass(slots=True)
 class _Totals:
     began: Seconds
     share_done: Seconds
+    rows: list[Row] = field(default_factory=list)
     loss_sum: float = 0.0
     loss_samples: int = 0
     batches: int = 0
@@ -19,9 +24,24 @@ class _Totals:
     starve_ms: float = 0.0
     scalars: dict[str, tuple[float, float]] = field(default_factory=dict)
 
+    def fold(self) -> None:
+        """Sum up the rows kept so far."""
+        for batch_ms, data_ms, _, _, samples, loss in self.rows:
+            self.batches += 1
+            self.samples += samples
+            self.compute_ms += batch_ms
+            self.starve_ms += data_ms
+            if loss is not None:
+                self.loss_sum += loss * samples
+                self.loss_samples += samples
+        self.rows.clear()
+
 
 class ShareTotals:
-    """Totals by epoch; reporting one begins it anew."""
+    """Totals by epoch; reporting one begins it anew.
+
+    A batch costs the training thread one row; sums are made when they are asked for.
+    """
 
     def __init__(self) -> None:
         self._epochs: dict[int, _Totals] = {}
@@ -30,36 +50,21 @@ class ShareTotals:
         """Note that an epoch starts here, unless it has already."""
         self._epochs.setdefault(epoch, _Totals(began=now, share_done=now))
 
-    def add_batch(
-        self,
-        epoch: int,
-        now: Seconds,
-        *,
-        samples: int,
-        loss: float | None,
-        data_ms: float,
-        ms: float,
-    ) -> None:
+    def add_batch(self, epoch: int, now: Seconds, row: Row) -> None:
         """Add one batch.
 
         Args:
             epoch: event number.
             now: when the batch was done.
-            samples: in it.
-            loss: mean over them; None where it is not finite.
-            data_ms: time spent on getting the batch.
-            ms: time spent in the job's step.
+            row: as it is reported.
         """
-        self.begin(epoch, now)
-        totals = self._epochs[epoch]
+        totals = self._epochs.get(epoch)
+        if totals is None:
+            totals = self._epochs[epoch] = _Totals(began=now, share_done=now)
+        totals.rows.append(row)
         totals.share_done = now
-        totals.batches += 1
-        totals.samples += samples
-        totals.compute_ms += ms
-        totals.starve_ms += data_ms
-        if loss is not None:
-            totals.loss_sum += loss * samples
-            totals.loss_samples += samples
+        if len(totals.rows) >= FOLD_ROWS:
+            totals.fold()
 
     def add_scalars(self, epoch: int, scalars: dict[str, tuple[float, float]]) -> None:
         """Add the (sum, count) pairs that the job's step noted."""
@@ -72,6 +77,7 @@ class ShareTotals:
         """Return the epoch's totals since the last report, and begin it anew."""
         self.begin(epoch, now)
         totals = self._epochs.pop(epoch)
+        totals.fold()
         return MetricsMsg(
             rank=rank,
             epoch=epoch,

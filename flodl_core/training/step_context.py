@@ -171,7 +171,9 @@ class StepContext:
 
     def take_scalars(self) -> dict[str, tuple[float, float]]:
         """Return the (sum, count) pairs noted since the last call."""
-        taken, self._scalars = self._scalars, {}
+        taken = self._scalars
+        if taken:
+            self._scalars = {}
         return taken
 
     def begin_batch(self, *, epoch: int, global_step: int, lr_factor: float | None) -> None:

@@ -227,7 +227,6 @@ class RankWorker:
         loss = self._loss_value(job.step(trainee.context, batch))
         applied = trainee.context.finish_batch()
         self._note_batch(action, loss, began=began, have_data=have_data)
-        self._tell_lr()
         self._handle(BatchFinished(action.size, applied))
 
     def _loss_value(self, loss: torch.Tensor | float) -> float | None:
@@ -246,12 +245,9 @@ class RankWorker:
         data_ms, batch_ms = (have_data - began) * 1e3, (now - have_data) * 1e3
         since = (now - self._last_batch_at) * 1e3 if self._last_batch_at is not None else 0.0
         self._last_batch_at = now
-        self._channel.report_batch(
-            (batch_ms, data_ms, since, self._channel.step_count + 1, action.size, loss)
-        )
-        self._totals.add_batch(
-            action.epoch, now, samples=action.size, loss=loss, data_ms=data_ms, ms=batch_ms
-        )
+        row = (batch_ms, data_ms, since, self._channel.step_count + 1, action.size, loss)
+        self._channel.report_batch(row)
+        self._totals.add_batch(action.epoch, now, row)
         if scalars := self.trainee.context.take_scalars():
             self._totals.add_scalars(action.epoch, scalars)
 
@@ -265,6 +261,8 @@ class RankWorker:
     def _snapshot(self, action: TakeSnapshot) -> None:
         assert self._rounds is not None
         self._channel.phase = RankPhase.SNAPSHOT
+        if action.samples:
+            self._tell_lr()
         verdict = self._rounds.offer(
             Claim(
                 cycle=action.cycle,

@@ -65,6 +65,7 @@ def collate(items):
     """Every kind of leaf; the last value is drawn where the batch is made."""
     return {
         "index": [item.index for item in items],
+        "threads": torch.get_num_threads(),
         "noise": torch.stack([item.noise for item in items]),
         "items": items[0],
         "array": np.stack([item.array for item in items]),

@@ -33,7 +33,7 @@ WHOLE = [place for place in PLACES[:8] if place != TORN]
 class Pool(LoaderPool):
     """A pool with a log that is kept, and certainty that nothing of it is left."""
 
-    def __init__(self, workers, *, n_samples=SAMPLES, **args):
+    def __init__(self, workers, *, n_samples=SAMPLES, device=CPU, **args):
         self.kept_log = MemoryLog()
         order = LoaderOrder(
             job=JobRef(kind="file", name="chancy_job:job", args=args),
@@ -41,8 +41,9 @@ class Pool(LoaderPool):
             seed=3,
             dataset_seed=11,
             n_samples=n_samples,
+            threads=torch.get_num_threads(),
         )
-        super().__init__(order, workers, name="rank0", device=CPU, log=self.kept_log)
+        super().__init__(order, workers, name="rank0", device=device, log=self.kept_log)
 
     def __enter__(self):
         return self

@@ -251,9 +251,9 @@ class WithWorkers(Cohort):
         )
 
 
-def with_workers(workers, world=1, **args):
+def with_workers(workers, *, devices=("cpu:0",), **args):
     WithWorkers.args, WithWorkers.loader_workers = args, workers
-    return WithWorkers(chancy_job(**args), world, seed=SEED)
+    return WithWorkers(chancy_job(**args), len(devices), devices=devices, seed=SEED)
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ from flodl_core.training.worker import RankWorker
 CEILING_S = 30.0
 
 
-def envelope_for(job, world, *, seed=7, epochs=1, **spec):
-    """Return the envelope of a world of CPU ranks on one host."""
+def envelope_for(job, world, *, seed=7, epochs=1, devices=None, **spec):
+    """Return the envelope of a world on one host, of CPU ranks unless it names devices."""
     facts = describe_job(job, name="test")
     return Envelope(
         spec=RunSpec(
@@ -57,7 +57,11 @@ def envelope_for(job, world, *, seed=7, epochs=1, **spec):
             }
         ),
         world_size=world,
-        hosts=(HostRanks(host="here", ranks=tuple(range(world)), devices=("cpu:0",) * world),),
+        hosts=(
+            HostRanks(
+                host="here", ranks=tuple(range(world)), devices=devices or ("cpu:0",) * world
+            ),
+        ),
         geometry=facts.geometry,
         model_sig=facts.model_sig,
         layout_sig=facts.layout_sig,
