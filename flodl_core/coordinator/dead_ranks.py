@@ -71,7 +71,7 @@ def _take_out(state: SchedulerState, record: RankRecord, life: RankLife, cause: 
     record.phase = RankPhase.LOST if is_dead else RankPhase.DONE
     if is_dead:
         record.weight = None
-    if state.cadence is not None:
+    if state.cadence is not None and state.stage is not RunStage.LEAVING:
         state.cadence.lose(record.rank)
     if state.window is not None:
         state.window.shrunk = True
