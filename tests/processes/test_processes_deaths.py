@@ -56,7 +56,10 @@ def trained_now(run: Launched) -> int:
 
 
 def test_ranks_that_are_killed_on_both_hosts(launch) -> None:
-    run = launch(*WORDS, "--hosts", "2", "--ranks-per-host", "2")
+    run = launch(
+        *(*WORDS, "--hosts", "2", "--ranks-per-host", "2"),
+        *("--on-event", 'echo "$FLODL_CHILD_EVENT" >> told.txt; cat >> told.txt'),
+    )
     run.until_trained(1)
     run.kill("rank1")
     near = run.until_said("alert", "rank 1")
@@ -71,6 +74,9 @@ def test_ranks_that_are_killed_on_both_hosts(launch) -> None:
     assert "SIGKILL" in near
     assert "SIGKILL" in far
     assert run.summary["alerts"] == {"rank_lost": 2}
+    told = (run.place / "told.txt").read_text()
+    assert told.count("rank_lost\n") == 2
+    assert told.count("run_ended\n") == 1
     assert states(run) == ["done", "lost", "lost", "done"]
     assert check_consensus(run.stem)["ranks_alive"] == 2
 

@@ -1,5 +1,6 @@
 """Somebody ends a run, or asks it for a checkpoint, while it trains."""
 
+import shutil
 import signal
 
 import pytest
@@ -69,7 +70,7 @@ def test_a_second_signal_ends_at_once(launch) -> None:
     run.signal(signal.SIGINT)
     assert run.finish(SHORT_S) == 5
     run.check_quiet()
-    assert "at once by operator" in run.summary["detail"]
+    assert "at once by SIGINT" in run.summary["detail"]
 
 
 def test_a_stop_by_command_past_its_grace_saves_what_is_committed(launch) -> None:
@@ -92,6 +93,27 @@ def test_a_stop_now_by_command_ends_at_once(launch) -> None:
     assert run.finish(SHORT_S) == 5
     run.check_quiet()
     assert "at once by operator" in run.summary["detail"]
+
+
+def test_an_interrupt_before_the_window_opens_leaves_nothing(launch) -> None:
+    run = launch(*ENDLESS, "--ranks", "1")
+    run.process("inspector")
+    run.signal(signal.SIGINT)
+    assert run.finish(SHORT_S) == 130
+    assert not list(run.place.glob("runs/*"))
+    assert "Traceback" not in run.stderr
+
+
+def test_a_last_save_that_fails_has_an_exit_code_of_its_own(launch) -> None:
+    run = launch(*ENDLESS, "--ranks", "1", "--save-path", "out/model")
+    run.until_trained(1)
+    shutil.rmtree(run.place / "out")
+    (run.place / "out").write_text("a file where a folder was")
+    run.signal(signal.SIGTERM)
+    assert run.finish() == 5
+    run.check_quiet()
+    assert "the last save failed" in run.summary["detail"]
+    assert run.summary["alerts"] == {"save_failed": 1}
 
 
 def is_training(run: Launched) -> bool:
