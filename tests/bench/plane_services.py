@@ -111,7 +111,8 @@ def connect(layout: Layout, rank: int, shapes: list[list[int]], generation: int)
     hello = json.dumps({"rank": rank, "shapes": shapes, "generation": generation}).encode() + b"\n"
     process = layout.process_of(rank)
     if rank == 0 and process != "launcher":
-        _dial(layout.folder / "launcher").sendall(hello)
+        with _dial(layout.folder / "launcher") as herald:
+            herald.sendall(hello)
     sock = _dial(layout.folder / process)
     sock.sendall(hello)
     return sock
