@@ -9,8 +9,10 @@ Who drives it: `simulation.world` reports everything here.
     samples      each position trained or dropped at most once, exactly once in a run that is done
     one set      a bucket's sum, divisor and ranks agree, within the bound of the algebra
     same bits    after a commit everybody who adopted holds the root's very values
+    hold         no rank trains on past the batches of its window
     saves        a bundle holds the version it says, untouched while it is written
-    innocence    no rank is taken out that no fault has struck
+    innocence    no rank is taken out that no fault has struck and nobody has drained
+    drains       a host whose drain was accepted has left before the run is done
     ceilings     no wait is older than its ceiling, and every run ends
 """
 
@@ -19,8 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flodl_core.coordinator.effects import (
+    Announce,
     DeclareRankDead,
     EvictRank,
+    RaiseAlert,
     RecordSamples,
     RunFinished,
     SampleEntry,
@@ -30,15 +34,14 @@ from flodl_core.coordinator.effects import (
 )
 from flodl_core.coordinator.events import RankMessage, RoundEnded
 from flodl_core.dispatch.epoch_plan import span_event
-from flodl_core.ids import Rank, Round, RoundOutcome, SaveReason
-from flodl_core.messages.control import EpochAggregated
+from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
+from flodl_core.messages.control import EpochAggregated, EpochPlan, StartEpoch, Update
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.simulation.end_oracle import EndOracle
 from flodl_core.simulation.rules import Rules
+from flodl_core.simulation.sim_rank import Drawn
 from flodl_core.simulation.sim_root import Committed
-from flodl_core.simulation.tiny_model import (
-    COUNTER,
-)
+from flodl_core.simulation.tiny_model import COUNTER, TinySlot
 from flodl_core.simulation.value_oracle import ValueOracle
 
 
@@ -58,10 +61,20 @@ class Oracles:
     """Samples that a rank reported of an epoch in its metrics."""
     _settled: Counter[tuple[Rank, int]] = field(default_factory=Counter)
     """Samples of an epoch that a rank trained or saw dropped."""
+    _window_batches: dict[Rank, int] = field(default_factory=dict)
+    """Batches of the window that each rank was told last."""
     _last_save: int | None = None
     """The version of the save that ends the run."""
     _pinned: tuple[Committed, bytes] | None = None
     _checkpoint_counters: dict[int, set[int]] = field(default_factory=dict)
+
+    def snapshot_taken(self, cycle: Cycle, slot: TinySlot, drawn: list[Drawn]) -> None:
+        """A rank wrote its slot, after these batches."""
+        most = self._window_batches.get(slot.rank, 0)
+        self.rules.require(
+            len(drawn) <= most, "hold", f"rank {slot.rank} did {len(drawn)} batches of {most}"
+        )
+        self.values.snapshot_taken(cycle, slot, drawn)
 
     def cycle_committed(self, committed: Committed) -> None:
         """The root committed a cycle as a whole."""
@@ -100,6 +113,14 @@ class Oracles:
                 case RecordSamples():
                     for entry in effect.entries:
                         self._record(entry)
+                case Send(rank=rank, message=StartEpoch(plan=plan)):
+                    self._window_batches[rank] = plan.window_batches
+                case Send(rank=rank, message=Update(next_plan=EpochPlan() as plan)):
+                    self._window_batches[rank] = plan.window_batches
+                case RaiseAlert(alert_class="rank_lost"):
+                    self.ends.loss_alerted(effect)
+                case Announce():
+                    self.ends.drain_announced(effect)
                 case DeclareRankDead() | EvictRank():
                     self.ends.rank_taken_out(effect)
                 case SaveBundle():

@@ -102,6 +102,7 @@ class SimRank:
         self._declared = False
         self._phase = RankPhase.WAITING
         self._heard_at: Seconds = 0.0
+        self._began_at: Seconds = 0.0
         self._read_params = False
         speeds = scenario.batch_s
         self._batch_s = speeds[rank] if rank < len(speeds) else 0.05
@@ -115,7 +116,7 @@ class SimRank:
 
     def start(self, dataset_sig: str) -> None:
         """The process begins: Hello after a while, heartbeats from then on."""
-        self._heard_at = self._loop.now
+        self._heard_at = self._began_at = self._loop.now
         self._loop.after(self._rng.uniform(0.05, 1.0), lambda: self._hello(dataset_sig))
 
     def _hello(self, dataset_sig: str) -> None:
@@ -250,7 +251,7 @@ class SimRank:
                 self._phase = RankPhase.TRAINING
                 if self._halts(Site.IN_BATCH):
                     return
-                delay = self._batch_s * self._rng.uniform(0.8, 1.3)
+                delay = self._pace_s() * self._rng.uniform(0.8, 1.3)
                 delay += max(0.0, self.busy_until - self._loop.now)
                 self._finish_after(delay, lambda: self._train(action))
             case TakeSnapshot():
@@ -264,6 +265,14 @@ class SimRank:
                 self._finish_after(self._rng.uniform(0.01, 0.5), lambda: self._evaluate(action))
             case Leave():
                 self._finish_after(self._rng.uniform(0.0, 0.2), self._leave)
+
+    def _pace_s(self) -> Seconds:
+        """What a batch takes now, about."""
+        factor = 1.0
+        for change in self._scenario.speed_changes:
+            if change.rank == self.rank and change.at_s <= self._loop.now - self._began_at:
+                factor = change.factor
+        return self._batch_s * factor
 
     def _finish_after(self, delay: Seconds, finish: Callable[[], None]) -> None:
         def finished() -> None:

@@ -356,7 +356,7 @@ class World:
 
     def _checkpoint_read(self, rank: Rank, version: int) -> None:
         drawn = len(self.ranks[rank].drawn_since_snapshot)
-        self.oracles.checkpoint_read(version, drawn, self.ranks[rank].model.counter)
+        self.oracles.checkpoint_read(version, drawn)
 
     # what the launcher does
 
