@@ -8,13 +8,14 @@ Who drives it: `coordinator.machine` on RoundEnded, `advance` after each event.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flodl_core.coordinator import dead_ranks, drains, ending, windows
 from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RecordSamples, Severity
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.coordinator.saves import SavePurpose
-from flodl_core.coordinator.state import Commit, RunStage, SchedulerState
+from flodl_core.coordinator.state import BeforeCommit, Commit, RunStage, SchedulerState
 from flodl_core.elche.guards import DivergenceReport
 from flodl_core.elche.report import WindowReport
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
@@ -76,6 +77,7 @@ def end_round(state: SchedulerState, event: RoundEnded, now: Seconds) -> None:
         _count_declared(state, state.cycle.tallies, realized=False)
     elif event.round is Round.PARAMS:
         committed = event.outcome is RoundOutcome.COMMITTED
+        state.before_commit = _stand(state) if committed else None
         if committed:
             _commit(state, event)
         _settle(state, event.cycle, event.ranks_accepted if committed else (), now)
@@ -107,6 +109,15 @@ def _round_failed(state: SchedulerState, event: RoundEnded, now: Seconds) -> Non
         ending.give_up(state, "reduce_failed", detail)
     else:
         ending.close_failed(state, SaveReason.REDUCE_STALL, detail, now)
+
+
+def _stand(state: SchedulerState) -> BeforeCommit:
+    return BeforeCommit(
+        version=state.committed_version,
+        global_step=state.global_step,
+        trained_samples=state.book.trained_samples,
+        dropped_samples=state.book.dropped_samples,
+    )
 
 
 def _commit(state: SchedulerState, event: RoundEnded) -> None:
@@ -150,6 +161,8 @@ def _settle(state: SchedulerState, cycle: Cycle, accepted: Sequence[Rank], now: 
             )
         else:
             record.trained_samples += samples
+    if state.before_commit is not None:
+        state.before_commit = replace(state.before_commit, entries=settlement.entries)
     if settlement.entries:
         state.out.append(RecordSamples(settlement.entries))
     for rank, samples, held in settlement.overdrawn:
@@ -193,8 +206,10 @@ def _count_declared(state: SchedulerState, tallies: Sequence[RankTally], *, real
 def poll_finish(state: SchedulerState, now: Seconds) -> bool:
     """Finish the cycle if every alive rank has acknowledged it."""
     cycle = state.cycle
+    if cycle.phase is not CyclePhase.ADOPTING:
+        return False
     alive = state.cohort.alive_ranks
-    if cycle.phase is not CyclePhase.ADOPTING or not alive or cycle.missing(alive):
+    if not alive or not cycle.is_acknowledged(alive):
         return False
     if state.stage not in (RunStage.INITIAL, RunStage.TRAINING):
         return False

@@ -103,6 +103,7 @@ class Cohort:
         }
         self._records = dict(sorted(self._records.items()))
         self._alive: tuple[RankRecord, ...] | None = None
+        self._alive_ranks: tuple[Rank, ...] | None = None
 
     def __iter__(self) -> Iterator[RankRecord]:
         return iter(self._records.values())
@@ -120,7 +121,7 @@ class Cohort:
     def set_life(self, record: RankRecord, life: RankLife) -> None:
         """Change whether a rank counts."""
         record.life = life
-        self._alive = None
+        self._alive = self._alive_ranks = None
 
     @property
     def alive(self) -> tuple[RankRecord, ...]:
@@ -132,7 +133,9 @@ class Cohort:
     @property
     def alive_ranks(self) -> tuple[Rank, ...]:
         """Numbers of the ranks that take part, ascending."""
-        return tuple(record.rank for record in self.alive)
+        if self._alive_ranks is None:
+            self._alive_ranks = tuple(record.rank for record in self.alive)
+        return self._alive_ranks
 
     @property
     def lost(self) -> int:

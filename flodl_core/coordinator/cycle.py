@@ -12,7 +12,8 @@ Who drives it: `coordinator.averaging`.
     IDLE ◀──finished── ADOPTING ◀─────────────────────┴────────────────────────────────┘
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -100,6 +101,7 @@ class CycleMachine:
         self._phase = CyclePhase.IDLE
         self._pending: _Pending | None = None
         self._next = 0
+        self._acknowledged_below = Rank(0)
         self.last_sync_ms: Milliseconds | None = None
         self.last_outcome: str | None = None
 
@@ -154,6 +156,7 @@ class CycleMachine:
         cycle = Cycle(self._next)
         self._next += 1
         self._pending = _Pending(cycle=cycle, since=now)
+        self._acknowledged_below = Rank(0)
         return cycle
 
     def end_round(self, event: RoundEnded) -> bool:
@@ -217,6 +220,21 @@ class CycleMachine:
     def missing(self, alive: Iterable[Rank]) -> tuple[Rank, ...]:
         """The alive ranks that have not acknowledged the cycle under way."""
         return tuple(rank for rank in alive if self.evidence(rank).ack is None)
+
+    def is_acknowledged(self, alive: Sequence[Rank]) -> bool:
+        """Whether every alive rank has acknowledged the cycle under way.
+
+        An acknowledgement stands, so the search goes on where it ended before: a cycle
+        asks each of its ranks once or twice, not once an acknowledgement.
+
+        Args:
+            alive: the ranks that take part, ascending.
+        """
+        for index in range(bisect_left(alive, self._acknowledged_below), len(alive)):
+            if self.evidence(alive[index]).ack is None:
+                self._acknowledged_below = alive[index]
+                return False
+        return self.pending
 
     def finish(self, now: Seconds) -> None:
         """The cycle is over.

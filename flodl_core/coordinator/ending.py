@@ -128,7 +128,7 @@ def poll_closing(state: SchedulerState, now: Seconds) -> bool:
         return False
     closing.begun = True
     state.saves.rest()
-    if state.committed_version is None:
+    if state.whole_version is None:
         leave(state, now)
     elif not closing.ask or not ask_for_save(state, SavePurpose.FINAL, closing.save_reason, now):
         write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)
@@ -163,29 +163,31 @@ def write_bundle(
     state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
 ) -> None:
     """Have the committed values written, with the local buffers last known."""
-    assert state.committed_version is not None
-    version = state.committed_version
+    version = state.whole_version
+    assert version is not None
     state.saves.write(version, purpose, reason, now)
     state.out.append(SaveBundle(version, reason, save_facts(state), state.saves.local_buffers))
 
 
 def save_facts(state: SchedulerState) -> SaveFacts:
-    """What the meta file says of this moment."""
+    """What the meta file says of the newest whole commit."""
     book, spec = state.book, state.spec
+    half = state.half_committed
+    undone = half.entries if half is not None else ()
     return SaveFacts(
         epoch=book.open.span.event if book.open else book.next_event,
         epochs=spec.epochs,
         epoch_splits=spec.epoch_splits,
-        global_step=state.global_step,
-        sync_round=state.committed_version or 0,
+        global_step=half.global_step if half else state.global_step,
+        sync_round=state.whole_version or 0,
         world_size=state.envelope.world_size,
         ranks_alive=len(state.cohort.alive),
         seed=spec.seed,
         batch_size=spec.batch_size,
         n_samples=spec.n_samples,
-        samples_trained=book.trained_samples,
-        samples_dropped=book.dropped_samples,
-        coverage=book.coverage(),
+        samples_trained=half.trained_samples if half else book.trained_samples,
+        samples_dropped=half.dropped_samples if half else book.dropped_samples,
+        coverage=book.coverage(without=undone),
         elche=state.cadence.record() if state.cadence is not None else None,
     )
 
@@ -217,7 +219,7 @@ def _root_moved_on(state: SchedulerState, version: int, now: Seconds) -> bool:
     closing = state.closing
     if closing is None or closing.retries >= _MOST_RETRIES:
         return False
-    moved = bool(closing.late_rounds) or (state.committed_version or 0) > version
+    moved = bool(closing.late_rounds) or (state.whole_version or 0) > version
     if not moved and not state.cycle.pending:
         return False
     closing.retries += 1
@@ -287,7 +289,7 @@ def target_lost(state: SchedulerState, rank: Rank, now: Seconds) -> None:
 def saved_by_now(state: SchedulerState, now: Seconds) -> None:
     """The grace of a stop is over: save what is committed, with what is known."""
     if not state.ending:
-        if state.committed_version is None:
+        if state.whole_version is None:
             give_up(state, "stopped", "stopped before the initial broadcast was committed")
         else:
             close_for_stop(state, now, ask=False)

@@ -261,16 +261,22 @@ class EpochBook:
             self._accounts.assign(rank, self.open.span.event, part)
         return shares
 
-    def coverage(self) -> tuple[EpochCoverage, ...]:
-        """What is not settled of the open event; empty between events."""
+    def coverage(self, *, without: Sequence[SampleEntry] = ()) -> tuple[EpochCoverage, ...]:
+        """What is not settled of the open event; empty between events.
+
+        Args:
+            without: entries that are counted as not settled.
+        """
         if self.open is None:
             return ()
         span = self.open.span
+        undone = [part for one in without if one.epoch == span.event for part in one.ranges]
+        uncovered = self._accounts.uncovered(span.event, span.whole)
         return (
             EpochCoverage(
                 epoch=span.event,
                 total_samples=span.whole.size,
-                uncovered=self._accounts.uncovered(span.event, span.whole),
+                uncovered=merge_ranges([*uncovered, *undone]),
             ),
         )
 

@@ -7,6 +7,7 @@ What it is not: the trigger. It moves nothing.
 Who drives it: the coordinator after each event; the reason is logged and shown.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,10 @@ class GateVerdict:
     blocker: Rank | None = None
 
 
+def _number(record: RankRecord) -> Rank:
+    return record.rank
+
+
 def review_gate(
     alive: Sequence[RankRecord],
     *,
@@ -38,10 +43,11 @@ def review_gate(
     """Decide whether the next cycle may be triggered.
 
     Args:
-        alive: the ranks that take part.
+        alive: the ranks that take part, ascending.
         hold: why nothing may be triggered whatever the ranks did; empty if nothing holds.
         is_quiesced: whether a rank without a reported batch has nothing left to do.
-        suspect: the rank that blocked last time, looked at first.
+        suspect: the rank that blocked last time; the search goes on from there, so that a
+            window of many ranks asks each of them a few times, not once a report.
     """
 
     def blocks(record: RankRecord) -> bool:
@@ -50,12 +56,13 @@ def review_gate(
 
     if not alive:
         return GateVerdict(open=False, reason="no rank is alive")
-    order = [suspect, *alive] if suspect is not None and suspect.alive else alive
-    for record in order:
-        if blocks(record):
-            done, planned = record.ledger.open_batches, record.planned_batches
-            reason = f"{record.where} has done {done} of {planned} batches of its window"
-            return GateVerdict(open=False, reason=reason, blocker=record.rank)
+    start = bisect_left(alive, suspect.rank, key=_number) if suspect is not None else 0
+    order = (alive[(start + step) % len(alive)] for step in range(len(alive)))
+    blocker = next((record for record in order if blocks(record)), None)
+    if blocker is not None:
+        done, planned = blocker.ledger.open_batches, blocker.planned_batches
+        reason = f"{blocker.where} has done {done} of {planned} batches of its window"
+        return GateVerdict(open=False, reason=reason, blocker=blocker.rank)
     if hold:
         return GateVerdict(open=False, reason=hold)
     if not any(record.ledger.open_batches for record in alive):

@@ -20,8 +20,15 @@ from flodl_core.coordinator.aggregation import EpochTotals
 from flodl_core.coordinator.cadence import Cadence
 from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.coordinator.cohort import Cohort
-from flodl_core.coordinator.cycle import CycleMachine
-from flodl_core.coordinator.effects import Announce, Effect, RaiseAlert, Send, Severity
+from flodl_core.coordinator.cycle import CycleMachine, CyclePhase
+from flodl_core.coordinator.effects import (
+    Announce,
+    Effect,
+    RaiseAlert,
+    SampleEntry,
+    Send,
+    Severity,
+)
 from flodl_core.coordinator.epochs import EpochBook
 from flodl_core.coordinator.events import RoundEnded, StopRequested
 from flodl_core.coordinator.gate import GateVerdict
@@ -151,6 +158,24 @@ class Window:
     shrunk: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class BeforeCommit:
+    """How things stood before the params round of the cycle under way was committed.
+
+    Until its buffers round has ended the root holds the commit before it as a whole,
+    and that is what a save gets.
+
+    Attributes:
+        entries: what that round settled.
+    """
+
+    version: int | None
+    global_step: int
+    trained_samples: int
+    dropped_samples: int
+    entries: tuple[SampleEntry, ...] = ()
+
+
 @dataclass(slots=True)
 class SchedulerState:
     """Everything the coordinator remembers."""
@@ -175,6 +200,8 @@ class SchedulerState:
     started_at: Seconds | None = None
     committed_version: int | None = None
     """The cycle of the newest committed params round."""
+    before_commit: BeforeCommit | None = None
+    """Only of use while the cycle is in its buffers round."""
     global_step: int = 0
     syncs: int = 0
     """Committed cycles after the initial broadcast."""
@@ -208,6 +235,17 @@ class SchedulerState:
     def ending(self) -> bool:
         """Whether nothing new is begun any more."""
         return self.stage in (RunStage.CLOSING, RunStage.LEAVING, RunStage.ENDED)
+
+    @property
+    def half_committed(self) -> BeforeCommit | None:
+        """How things stood before a commit that is not whole yet; None if there is none."""
+        return self.before_commit if self.cycle.phase is CyclePhase.BUFFERING else None
+
+    @property
+    def whole_version(self) -> int | None:
+        """The newest version that the root holds as a whole."""
+        half = self.half_committed
+        return half.version if half is not None else self.committed_version
 
     @property
     def ended(self) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m flodl_core.simulation --seeds A:B`: simulate seeds A … B - 1, stop at none.
+"""`python -m flodl_core.simulation --seeds A:B [--mode M]`: simulate seeds A … B - 1, stop at none.
 
 What it is: the command line of the simulator; one line a failing seed, a table of
 outcomes at the end, exit code 1 if any seed failed.
@@ -10,6 +10,8 @@ import argparse
 import sys
 from collections import Counter
 
+from flodl_core.coordinator.machine import SCHEDULED
+from flodl_core.ids import Mode
 from flodl_core.simulation.rules import SimulationFailure
 from flodl_core.simulation.simulate import simulate
 
@@ -29,13 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     """Simulate the seeds that the arguments name; 1 if a rule was broken, else 0."""
     parser = argparse.ArgumentParser(prog="python -m flodl_core.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_parse_seeds, default=range(300), metavar="A:B")
+    parser.add_argument("--mode", type=Mode, choices=SCHEDULED, default=Mode.CPU_SYNC)
     parser.add_argument("--verbose", action="store_true", help="one line a seed")
     given = parser.parse_args(argv)
     ends: Counter[str] = Counter()
     failed = 0
     for seed in given.seeds:
         try:
-            outcome = simulate(seed)
+            outcome = simulate(seed, given.mode)
         except SimulationFailure as failure:
             failed += 1
             say(str(failure))

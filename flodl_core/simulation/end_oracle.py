@@ -8,8 +8,14 @@ Who drives it: `simulation.faults` and `simulation.world` tell, `oracles` asks.
 
 from dataclasses import dataclass, field
 
-from flodl_core.coordinator.effects import DeclareRankDead, EvictRank, RunFinished
-from flodl_core.ids import ExitCode, Rank, SaveReason
+from flodl_core.coordinator.effects import (
+    Announce,
+    DeclareRankDead,
+    EvictRank,
+    RaiseAlert,
+    RunFinished,
+)
+from flodl_core.ids import ExitCode, HostName, Rank, SaveReason
 from flodl_core.simulation.rules import Rules
 from flodl_core.simulation.scenario import Action
 from flodl_core.units import Seconds
@@ -33,6 +39,10 @@ class EndOracle:
     silent_since: dict[Rank, tuple[Seconds, Seconds]] = field(default_factory=dict)
     """Ranks that can say nothing more: since when, and how long until they must be taken out."""
     taken_out: set[Rank] = field(default_factory=set)
+    drains: dict[HostName, tuple[Rank, ...]] = field(default_factory=dict)
+    """Hosts whose drain was accepted, with their ranks; some may be over already."""
+    drained: set[HostName] = field(default_factory=set)
+    """Hosts that were drained, or whose drain was called off."""
     stop_at: Seconds | None = None
     """The first request to stop."""
     finished: RunFinished | None = None
@@ -44,8 +54,21 @@ class EndOracle:
     def rank_taken_out(self, effect: DeclareRankDead | EvictRank) -> None:
         """The coordinator goes on without a rank."""
         self.taken_out.add(effect.rank)
-        guilty = effect.rank in self.struck or effect.reason == "exited"
+        drained = any(effect.rank in ranks for ranks in self.drains.values())
+        leaves = effect.reason == "exited" or (drained and effect.reason.startswith("drained by"))
+        guilty = effect.rank in self.struck or leaves
         self.rules.require(guilty, "innocence", f"{effect} though nothing befell it")
+
+    def loss_alerted(self, effect: RaiseAlert) -> None:
+        """The operator is told of a loss: it is none if the rank was only drained."""
+        self.rules.require(effect.rank in self.struck, "innocence", f"{effect} of nobody struck")
+
+    def drain_announced(self, effect: Announce) -> None:
+        """A host has left, or will not."""
+        if effect.topic == "host_drained":
+            self.drained.add(HostName(str(effect.fields["host"])))
+        elif effect.topic == "drain_called_off":
+            self.drained.update(self.drains)
 
     def struck_silent(self, rank: Rank, *, greeted: bool) -> None:
         """This rank can say nothing more; whether it had said Hello."""
@@ -69,6 +92,12 @@ class EndOracle:
         self.finished = effect
         self._require_cause(effect)
         self._require_stopped_in_time()
+        open_drains = set(self.drains) - self.drained
+        self.rules.require(
+            effect.reason != "finished" or not open_drains,
+            "drains",
+            f"{effect} while {open_drains} wait to leave",
+        )
         if self.rules.scenario.calm:
             self.rules.require(effect.exit_code == ExitCode.DONE, "ends well", f"{effect}")
 
@@ -76,7 +105,8 @@ class EndOracle:
         """An end has one of the causes that it claims."""
         scenario, applied = self.rules.scenario, self.applied
         hangs = scenario.hanging_save is not None
-        lost_all = len(self.struck) == scenario.world_size
+        left = {rank for host in self.drained for rank in self.drains.get(host, ())}
+        lost_all = len(self.struck | left) == scenario.world_size
         causes = {
             "finished": True,
             "stopped": any(order.kind is not None for order in scenario.orders),

@@ -1,7 +1,8 @@
 """The join window of a simulated run: hosts dial in, some twice, the real ledger decides.
 
 What it is: seeded Hellos, hosts that vanish before the world forms and come again,
-and the envelope of the roster that the real MembershipLedger forms.
+the envelope of the roster that the real MembershipLedger forms, and the numbers that
+its scheduler gets.
 What it is not: handshakes or refusals; those have tests of their own.
 Who drives it: `simulation.world`, before anything else.
 """
@@ -10,7 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from flodl_core.config.window import WindowConfig
-from flodl_core.ids import HostName, Mode, Rank, RunId, StartMode
+from flodl_core.coordinator.cadence import CadenceSettings
+from flodl_core.coordinator.settings import CoordinatorSettings
+from flodl_core.elche.settings import ElcheSettings
+from flodl_core.ids import HostName, Rank, RunId, StartMode
 from flodl_core.membership.events import (
     FormationFinished,
     FormWorld,
@@ -31,6 +35,7 @@ from flodl_core.units import Seconds
 
 DATASET_SIG = "d" * 64
 RUN_ID = RunId("0123456789abcdef")
+MAX_ANCHOR = 40
 _WINDOW_S: Seconds = 60.0
 
 
@@ -60,7 +65,7 @@ class _Window:
                 max_join_timeout_s=_WINDOW_S * 2,
                 start_mode=mode,
             ),
-            Expected(run_id=RUN_ID, mode=Mode.CPU_SYNC, n_samples=scenario.n_samples),
+            Expected(run_id=RUN_ID, mode=scenario.mode, n_samples=scenario.n_samples),
         )
         self.connections: dict[HostName, ConnectionId] = {}
         self.roster: tuple[SeatedMember, ...] | None = None
@@ -120,10 +125,31 @@ def form_world(scenario: Scenario, loop: VirtualLoop) -> Formed:
     return Formed(envelope, window.ledger, window.connections)
 
 
+def coordinator_settings(scenario: Scenario) -> CoordinatorSettings:
+    """Return the scheduler's numbers of a scenario."""
+    return CoordinatorSettings(
+        stop_grace_s=scenario.stop_grace_s,
+        checkpoint_every_s=scenario.checkpoint_every_s,
+        first_batch_timeout_s=scenario.first_batch_timeout_s,
+        leave_timeout_s=scenario.leave_timeout_s,
+        host_drain_s=scenario.host_drain_s,
+        max_failure=scenario.max_failure,
+        cadence=CadenceSettings(
+            elche=ElcheSettings(
+                initial_anchor=scenario.anchor,
+                max_anchor=MAX_ANCHOR,
+                max_batch_diff=scenario.max_batch_diff,
+                pinned_counts=scenario.pinned_counts,
+            ),
+            guard=scenario.guard,
+        ),
+    )
+
+
 def _envelope(scenario: Scenario, hosts: tuple[HostRanks, ...]) -> Envelope:
     spec = RunSpec(
         run_id=RUN_ID,
-        mode=Mode.CPU_SYNC,
+        mode=scenario.mode,
         job=JobRef(kind="recipe", name="tiny", args={}),
         n_samples=scenario.n_samples,
         batch_size=scenario.batch_size,

@@ -37,6 +37,7 @@ from flodl_core.dispatch.epoch_plan import span_event
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
 from flodl_core.messages.control import EpochAggregated, EpochPlan, StartEpoch, Update
 from flodl_core.messages.metrics import MetricsMsg
+from flodl_core.messages.timing import CheckpointResult
 from flodl_core.simulation.end_oracle import EndOracle
 from flodl_core.simulation.rules import Rules
 from flodl_core.simulation.sim_rank import Drawn
@@ -55,7 +56,7 @@ class Oracles:
     saves: int = 0
     trained: int = 0
     dropped: int = 0
-    _fate: dict[int, bytearray] = field(default_factory=dict)
+    _fate: dict[int, list[int]] = field(default_factory=dict)
     _recorded: dict[tuple[int, Rank], SampleStatus] = field(default_factory=dict)
     _reported: Counter[tuple[Rank, int]] = field(default_factory=Counter)
     """Samples that a rank reported of an epoch in its metrics."""
@@ -63,6 +64,7 @@ class Oracles:
     """Samples of an epoch that a rank trained or saw dropped."""
     _window_batches: dict[Rank, int] = field(default_factory=dict)
     """Batches of the window that each rank was told last."""
+    _before_last_save: set[tuple[int, Rank]] = field(default_factory=set)
     _last_save: int | None = None
     """The version of the save that ends the run."""
     _pinned: tuple[Committed, bytes] | None = None
@@ -90,9 +92,8 @@ class Oracles:
             f"version {committed.version} would overwrite what is being written",
         )
 
-    def checkpoint_read(self, version: int, drawn: int, counter: int) -> None:
+    def checkpoint_read(self, version: int, drawn: int) -> None:
         """A rank read what only it has, with this many batches drawn after its last snapshot."""
-        self._checkpoint_counters.setdefault(version, set()).add(counter)
         self.rules.require(
             drawn == 0 or version == 0,
             "saves",
@@ -103,9 +104,8 @@ class Oracles:
 
     def effects(self, event: object, effects: Sequence[object]) -> None:
         """The coordinator answered an event."""
-        if isinstance(event, RankMessage) and isinstance(event.message, MetricsMsg):
-            key = event.rank, event.message.epoch
-            self._reported[key] += event.message.samples_processed
+        if isinstance(event, RankMessage):
+            self._message_taken(event.rank, event.message)
         for effect in effects:
             match effect:
                 case Send(rank=rank, message=EpochAggregated(epoch=epoch)):
@@ -131,6 +131,14 @@ class Oracles:
                     pass
         if isinstance(event, RoundEnded):
             self._round_ended(event)
+
+    def _message_taken(self, rank: Rank, message: object) -> None:
+        if isinstance(message, MetricsMsg):
+            self._reported[rank, message.epoch] += message.samples_processed
+        elif isinstance(message, CheckpointResult):
+            blob = message.local_buffers[COUNTER]
+            counters = self._checkpoint_counters.setdefault(message.version, set())
+            counters.add(int.from_bytes(blob.data, "little"))
 
     def _aggregated(self, rank: Rank, epoch: int) -> None:
         reported, settled = self._reported[rank, epoch], self._settled[rank, epoch]
@@ -176,10 +184,11 @@ class Oracles:
             self.rules.require(
                 fate[position] == 0, "samples", f"position {position} of epoch {epoch} twice"
             )
-            fate[position] = 1
+            fate[position] = entry.cycle + 1
 
-    def _fates(self, epoch: int) -> bytearray:
-        return self._fate.setdefault(epoch, bytearray(self.rules.scenario.n_samples))
+    def _fates(self, epoch: int) -> list[int]:
+        """One number a position: 0, or the cycle that settled it plus 1."""
+        return self._fate.setdefault(epoch, [0] * self.rules.scenario.n_samples)
 
     def _round_ended(self, event: RoundEnded) -> None:
         """Every accepted contribution is recorded at once, unless the run was over."""
@@ -202,12 +211,13 @@ class Oracles:
         facts = effect.facts
         if effect.reason is not SaveReason.CHECKPOINT:
             self._last_save = effect.version
+            self._before_last_save = set(self._recorded)
             self.ends.saving_last = True
         self.rules.require(facts.sync_round == effect.version, "saves", f"{effect}")
         for coverage in facts.coverage:
             fate = self._fates(coverage.epoch)
             span = self._span(coverage.epoch)
-            truth = [p for p in range(span.offset, span.end) if not fate[p]]
+            truth = [p for p in range(span.offset, span.end) if self._is_open(fate[p], effect)]
             told = [p for part in coverage.uncovered for p in range(part.offset, part.end)]
             self.rules.require(told == truth, "saves", f"uncovered {told} instead of {truth}")
         blob = effect.local_buffers.get(COUNTER)
@@ -217,6 +227,12 @@ class Oracles:
             self.rules.require(
                 counter in counters, "saves", f"{COUNTER} is {counter}, none of {counters}"
             )
+
+    def _is_open(self, settled: int, effect: SaveBundle) -> bool:
+        """Whether a position is not settled in what is saved; a half commit is not."""
+        cycle = settled - 1
+        half_committed = cycle > effect.version and cycle in self.values.accepted
+        return not settled or half_committed
 
     def _span(self, epoch: int) -> "_Span":
         whole = span_event(
@@ -245,7 +261,8 @@ class Oracles:
         require, last = self.rules.require, self._last_save
         if last is not None:
             trained = SampleStatus.TRAINED
-            late = [k for k, status in self._recorded.items() if k[0] > last and status is trained]
+            new = self._recorded.keys() - self._before_last_save
+            late = [key for key in new if key[0] > last and self._recorded[key] is trained]
             require(not late, "saves", f"{late} are recorded after version {last}")
         if effect.reason == "finished":
             self._require_all_settled()
@@ -261,7 +278,7 @@ class Oracles:
             self.rules.require(
                 not lost, "samples", f"epoch {epoch} is done without positions {lost}"
             )
-            whole = sum(fate)
+            whole = sum(settled > 0 for settled in fate)
             self.rules.require(whole == span.end - span.offset, "samples", f"epoch {epoch}: a tail")
 
 

@@ -15,6 +15,7 @@ from functools import partial
 
 from flodl_core.coordinator.effects import (
     DeclareRankDead,
+    DismissHost,
     DropHost,
     Effect,
     EvictRank,
@@ -43,8 +44,9 @@ class LauncherCalls:
     """What the launcher asks of the rest of the world."""
 
     send: Callable[[Rank, object], None]
-    end_rank: Callable[[Rank], None]
-    """Have the rank's process ended, by its host."""
+    end_rank: Callable[[Rank, Seconds], None]
+    """Have the rank's process ended, by its host, after a grace."""
+    dismiss_host: Callable[[HostName], None]
     close_host: Callable[[HostName], None]
     finished: Callable[[], None]
 
@@ -140,9 +142,11 @@ class SimLauncher:
                 self._calls.send(effect.rank, effect.message)
             case DeclareRankDead():
                 self._root.declare_dead(effect.rank)
-                self._calls.end_rank(effect.rank)
+                self._calls.end_rank(effect.rank, effect.grace_s)
             case EvictRank():
-                self._calls.end_rank(effect.rank)
+                self._calls.end_rank(effect.rank, 0.0)
+            case DismissHost():
+                self._calls.dismiss_host(effect.host)
             case DropHost():
                 self._root.drop_host(effect.host)
                 self._calls.close_host(effect.host)

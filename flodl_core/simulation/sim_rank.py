@@ -100,6 +100,7 @@ class SimRank:
         self._drawn: list[Drawn] = []
         self._sums: dict[int, _EpochSums] = {}
         self._declared = False
+        self._left = False
         self._phase = RankPhase.WAITING
         self._heard_at: Seconds = 0.0
         self._began_at: Seconds = 0.0
@@ -279,7 +280,7 @@ class SimRank:
             if not self.running or self.frozen or self.stuck:
                 return
             finish()
-            self._acting = False
+            self._acting = self._left
             self._go_on()
 
         self._loop.after(delay, finished)
@@ -380,7 +381,8 @@ class SimRank:
         )
 
     def _leave(self) -> None:
-        if self._halts(Site.LEAVING):
+        if self._left or self._halts(Site.LEAVING):
             return
+        self._left = True
         self.calls.say(timing.Exiting(rank=self.rank))
         self._loop.after(self._rng.uniform(0.0, 0.3), lambda: self.end(""))

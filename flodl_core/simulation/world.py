@@ -15,6 +15,7 @@ import numpy as np
 
 from flodl_core.coordinator.events import (
     CheckpointRequested,
+    DrainRequested,
     HostStatsReported,
     RankLost,
     RankMessage,
@@ -22,7 +23,6 @@ from flodl_core.coordinator.events import (
     StopRequested,
 )
 from flodl_core.coordinator.machine import Coordinator
-from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.ids import Cycle, HostName, Rank, SyncOutcome
 from flodl_core.membership.events import DeclareHostLost, MemberLeft
 from flodl_core.messages.data import BucketFrame
@@ -30,7 +30,7 @@ from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import HostStats
 from flodl_core.simulation.end_oracle import EndOracle
 from flodl_core.simulation.faults import Faults, HostStrikes
-from flodl_core.simulation.formation import form_world
+from flodl_core.simulation.formation import coordinator_settings, form_world
 from flodl_core.simulation.lanes import Delays, Lane, through_codec
 from flodl_core.simulation.oracles import Oracles
 from flodl_core.simulation.outcome import Outcome
@@ -74,6 +74,7 @@ class World:
         self._lanes = 0
         self._cut: set[HostName] = set()
         self._partitioned: set[HostName] = set()
+        self._dismissed: set[HostName] = set()
         self.ranks: dict[Rank, SimRank] = {}
         self.hosts: dict[HostName, SimHost] = {}
         self._wires: dict[Rank, RankWires] = {}
@@ -82,7 +83,10 @@ class World:
         self._open_lanes = {entry.host: len(entry.ranks) + 1 for entry in self.envelope.hosts}
         sides = [self._build_host(entry.host, entry.ranks) for entry in self.envelope.hosts]
         coordinator = Coordinator(
-            self.envelope, _settings(scenario), has_eval=scenario.has_eval, local_host=self.local
+            self.envelope,
+            coordinator_settings(scenario),
+            has_eval=scenario.has_eval,
+            local_host=self.local,
         )
         self.root = SimRoot(scenario, sides, report=self._round_ended, watcher=self)
         self.faults = Faults(
@@ -103,6 +107,7 @@ class World:
                 send=self._send,
                 end_rank=self._end_rank,
                 close_host=self._close,
+                dismiss_host=self._dismissed.add,
                 finished=self._stop,
             ),
         )
@@ -194,7 +199,7 @@ class World:
                 staging=lambda: (host.params, host.buffers),
                 exited=lambda cause: self._exited(rank, cause),
                 strike=lambda site: self.faults.visit(rank, site),
-                snapshot_taken=self.oracles.values.snapshot_taken,
+                snapshot_taken=self.oracles.snapshot_taken,
                 acknowledged=lambda cycle, outcome: self._acknowledged(rank, cycle, outcome),
                 checkpoint_read=lambda version: self._checkpoint_read(rank, version),
             ),
@@ -247,11 +252,20 @@ class World:
         )
 
     def _obey(self, order: Order) -> None:
-        if order.kind is None:
+        if order.drain is not None:
+            self._order_drain(order.drain)
+        elif order.kind is None:
             self.launcher.post(CheckpointRequested("operator"))
         else:
             self.oracles.ends.stop_at = self.oracles.ends.stop_at or self.loop.now
             self.launcher.post(StopRequested(order.kind, order.exit_code, "operator"))
+
+    def _order_drain(self, number: int) -> None:
+        """The launcher asks whether a host can be drained, and passes the wish on if so."""
+        name = HostName(f"host{number}")
+        if not self.coordinator.refuse_drain(name):
+            self.oracles.ends.drains[name] = self.hosts[name].ranks
+            self.launcher.post(DrainRequested(name, "operator"))
 
     def _report_stats(self) -> None:
         for rank in self.ranks.values():
@@ -290,8 +304,12 @@ class World:
         return True
 
     def _relay_ended(self, name: HostName) -> None:
-        """A relay ends: its link closes, and its ranks see their channels end."""
-        if name == self.local:
+        """A relay ends: its link closes, and its ranks see their channels end.
+
+        One whose host was dismissed ends when the last of its ranks has.
+        """
+        running = any(self.ranks[rank].running for rank in self.hosts[name].ranks)
+        if name == self.local or (name in self._dismissed and running):
             return
         for lane in self._host_wires[name].all():
             lane.close()
@@ -332,6 +350,8 @@ class World:
         wires.marks.close()
         wires.control_up.close()
         wires.control_down.close()
+        if self._host_of[rank] in self._dismissed:
+            self._relay_ended(self._host_of[rank])
         if self._host_of[rank] not in self._partitioned | self._cut:
             delay = self.rng.uniform(0.0, NOTICE_S)
             text = cause or "exit code 0"
@@ -363,12 +383,14 @@ class World:
     def _send(self, rank: Rank, message: object) -> None:
         self._wires[rank].control_down.send(self._coded(message))
 
-    def _end_rank(self, rank: Rank) -> None:
+    def _end_rank(self, rank: Rank, grace_s: Seconds) -> None:
         """The host is told to end a rank; it does, if it can hear."""
-        if self._host_of[rank] in self._partitioned | self._cut:
-            return
-        delay = self.rng.uniform(0.0, 0.5)
-        self.loop.after(delay, lambda: self.ranks[rank].end("ended by its host"))
+        delay = grace_s + self.rng.uniform(0.0, 0.5)
+        self.loop.after(delay, lambda: self._end_by_host(rank))
+
+    def _end_by_host(self, rank: Rank) -> None:
+        if self._host_of[rank] not in self._partitioned | self._cut:
+            self.ranks[rank].end("ended by its host")
 
     def _close(self, name: HostName) -> None:
         """The launcher closes the links of a host."""
@@ -376,14 +398,3 @@ class World:
 
     def _stop(self) -> None:
         """The run is over; nothing more is driven."""
-
-
-def _settings(scenario: Scenario) -> CoordinatorSettings:
-    return CoordinatorSettings(
-        stop_grace_s=scenario.stop_grace_s,
-        checkpoint_every_s=scenario.checkpoint_every_s,
-        first_batch_timeout_s=scenario.first_batch_timeout_s,
-        leave_timeout_s=scenario.leave_timeout_s,
-        host_drain_s=scenario.host_drain_s,
-        max_failure=scenario.max_failure,
-    )

@@ -163,17 +163,21 @@ def test_all_lost_between_params_and_buffers_waits_for_the_whole_commit():
     assert of(said, SaveBundle)[0].version == 1
 
 
-def test_a_commit_that_never_becomes_whole_is_waited_for_five_seconds():
+def test_a_commit_that_never_becomes_whole_is_waited_for_five_seconds_and_then_left_out():
     script = Script((("red", 1),), n_samples=8, buffers=2).start()
+    script.cycle(1)
     script.batch(0)
-    script.end(1, Round.CONTROL, accepted=(0,), tallies=[tally(0)])
-    script.end(1, Round.PARAMS, accepted=(0,), tallies=[tally(0)])
+    script.end(2, Round.CONTROL, accepted=(0,), tallies=[tally(0)])
+    script.end(2, Round.PARAMS, accepted=(0,), tallies=[tally(0)])
     script.lose(0)
     script.forget()
     script.wait(4.9)
     assert not of(script.said, SaveBundle)
     script.wait(0.2)
-    assert of(script.said, SaveBundle)
+    save = of(script.said, SaveBundle)[0]
+    assert (save.version, save.facts.sync_round, save.facts.global_step) == (1, 1, 1)
+    assert save.facts.samples_trained == 2
+    assert [(part.offset, part.size) for part in save.facts.coverage[0].uncovered] == [(2, 6)]
 
 
 def test_rounds_that_end_while_the_last_save_is_written_count_only_if_it_fails():

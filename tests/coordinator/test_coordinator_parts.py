@@ -184,6 +184,9 @@ def test_evidence_is_taken_once_and_only_of_the_cycle_under_way():
     assert machine.take_ack(ack)
     assert not machine.take_ack(ack)
     assert machine.missing([Rank(0), Rank(1)]) == (0,)
+    assert not machine.is_acknowledged([Rank(0), Rank(1)])
+    assert not machine.is_acknowledged([Rank(0), Rank(1)])
+    assert machine.is_acknowledged([Rank(1)])
     assert machine.evidence(Rank(1)).ready == ready
     machine.abandon()
     assert not machine.take_ack(ack)
@@ -192,6 +195,28 @@ def test_evidence_is_taken_once_and_only_of_the_cycle_under_way():
 
 
 # the gate
+
+
+@pytest.mark.slow
+@given(st.permutations(range(5)), st.lists(st.sampled_from("ad"), min_size=5, max_size=5))
+def test_a_cycle_is_acknowledged_when_nobody_alive_is_missing(order, fates):
+    machine = CycleMachine(has_buffers=False)
+    assert not machine.is_acknowledged([Rank(0)])
+    for cycle in range(2):
+        machine.trigger(0.0)
+        alive = [Rank(rank) for rank in range(5)]
+        for rank, fate in zip(order, fates, strict=True):
+            assert not machine.is_acknowledged(alive)
+            if fate == "d" and len(alive) > 1:
+                alive.remove(rank)
+            else:
+                outcome = SyncOutcome.COMMITTED
+                machine.take_ack(
+                    SyncAck(rank=rank, cycle=Cycle(cycle), outcome=outcome, step_count=1, samples=0)
+                )
+        assert machine.is_acknowledged(alive) == (machine.missing(alive) == ())
+        assert machine.is_acknowledged(alive)
+        machine.abandon()
 
 
 @pytest.mark.slow

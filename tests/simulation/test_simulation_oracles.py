@@ -213,7 +213,7 @@ def test_samples_recorded_after_the_last_save_are_caught():
 
 def test_a_checkpoint_that_is_read_a_batch_too_late_is_caught():
     with pytest.raises(SimulationFailure, match="batches too late"):
-        make().checkpoint_read(version=2, drawn=1, counter=5)
+        make().checkpoint_read(version=2, drawn=1)
 
 
 def test_an_innocent_rank_that_is_taken_out_is_caught():

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from flodl_core.messages.control import SetGlobalStep
 from flodl_core.simulation.__main__ import main
+from flodl_core.simulation.draws import draw_scenario
 from flodl_core.simulation.lanes import Delays, Lane, through_codec
-from flodl_core.simulation.scenario import Scenario, draw_scenario
+from flodl_core.simulation.scenario import Scenario
 from flodl_core.simulation.virtual_loop import VirtualLoop
 
 
