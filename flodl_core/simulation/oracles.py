@@ -107,30 +107,38 @@ class Oracles:
         if isinstance(event, RankMessage):
             self._message_taken(event.rank, event.message)
         for effect in effects:
-            match effect:
-                case Send(rank=rank, message=EpochAggregated(epoch=epoch)):
-                    self._aggregated(rank, epoch)
-                case RecordSamples():
-                    for entry in effect.entries:
-                        self._record(entry)
-                case Send(rank=rank, message=StartEpoch(plan=plan)):
-                    self._window_batches[rank] = plan.window_batches
-                case Send(rank=rank, message=Update(next_plan=EpochPlan() as plan)):
-                    self._window_batches[rank] = plan.window_batches
-                case RaiseAlert(alert_class="rank_lost"):
-                    self.ends.loss_alerted(effect)
-                case Announce():
-                    self.ends.drain_announced(effect)
-                case DeclareRankDead() | EvictRank():
-                    self.ends.rank_taken_out(effect)
-                case SaveBundle():
-                    self._bundle(effect)
-                case RunFinished():
-                    self._finish(effect)
-                case _:
-                    pass
+            self._effect(effect)
         if isinstance(event, RoundEnded):
             self._round_ended(event)
+
+    def _effect(self, effect: object) -> None:
+        match effect:
+            case Send():
+                self._sent(effect.rank, effect.message)
+            case RecordSamples():
+                for entry in effect.entries:
+                    self._record(entry)
+            case RaiseAlert(alert_class="rank_lost"):
+                self.ends.loss_alerted(effect)
+            case Announce():
+                self.ends.drain_announced(effect)
+            case DeclareRankDead() | EvictRank():
+                self.ends.rank_taken_out(effect)
+            case SaveBundle():
+                self._bundle(effect)
+            case RunFinished():
+                self._finish(effect)
+            case _:
+                pass
+
+    def _sent(self, rank: Rank, message: object) -> None:
+        match message:
+            case EpochAggregated():
+                self._aggregated(rank, message.epoch)
+            case StartEpoch(plan=plan) | Update(next_plan=EpochPlan() as plan):
+                self._window_batches[rank] = plan.window_batches
+            case _:
+                pass
 
     def _message_taken(self, rank: Rank, message: object) -> None:
         if isinstance(message, MetricsMsg):
