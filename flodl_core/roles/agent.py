@@ -142,8 +142,8 @@ class Agent:
 
     def _admitted(self, accept: Accept, run_id: RunId) -> None:
         self._say(
-            f"joined run {run_id} as {self._host} with {len(accept.ranks)} ranks; the world forms "
-            f"within {accept.formation_wait_s:.0f} s"
+            f"joined run {run_id} as {self._host}, ranks: {len(accept.ranks)}; waiting for the "
+            f"world to form, at most {accept.formation_wait_s:.0f} s"
         )
 
 

@@ -64,7 +64,7 @@ from flodl_core.roles.outbox import LinkOutbox
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.rank_ends_watch import RankEndWatch
 from flodl_core.roles.run_services import RunServices
-from flodl_core.roles.saving import PinnedSave
+from flodl_core.roles.saving import PinnedSave, marks_of
 from flodl_core.units import Seconds
 
 SAID_TOPICS = frozenset(
@@ -380,7 +380,7 @@ class Controller:
 
     def _begin_save(self, effect: SaveBundle) -> None:
         assert self._tasks is not None
-        pinned = self._writer.begin(effect)
+        pinned = self._writer.begin(effect, marks_of(self.coordinator.view(clock.now())))
         if isinstance(pinned, str):
             self.post(SaveFinished(effect.version, pinned))
         else:

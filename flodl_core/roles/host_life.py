@@ -15,7 +15,6 @@ from flodl_core.errors import BadFrameError, RunLostError
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import Abort, DumpStack, Evict, RankStack, RunEnded
-from flodl_core.net.children import EVICTION_S
 from flodl_core.net.join_link import JoinLink
 from flodl_core.roles.host_children import HostChildren, HostFacts
 from flodl_core.roles.host_join import JoinedWorld
@@ -23,7 +22,8 @@ from flodl_core.roles.outbox import LinkOutbox
 from flodl_core.roles.rank_ends import RankEnds, make_ends
 from flodl_core.units import Seconds
 
-END_GRACE_S: Seconds = EVICTION_S
+END_GRACE_S: Seconds = 3.0
+"""From the word that the run ended to SIGKILL for a rank that has not left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_core.checkpoint.bundle import check_writable, stem_of
+from flodl_core.checkpoint.meta import META_SUFFIX, WEIGHTS_SUFFIX
 from flodl_core.config.explain import config_document
 from flodl_core.config.load import LoadedRun
 from flodl_core.config.mode import resolve_mode
@@ -25,9 +26,10 @@ from flodl_core.net.children import own_environment
 from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
+from flodl_core.roles.run_parts import check_port
 from flodl_core.roles.run_room import RunRoom
 from flodl_core.roles.started_hosts import HostPlan
-from flodl_core.telemetry.run_directory import RunDirectory
+from flodl_core.telemetry.run_directory import CHECKPOINT_STEM, RunDirectory
 from flodl_core.telemetry.state import StateDocument
 from flodl_core.telemetry.summary import RunSummary
 from flodl_core.training.job_name import NamedJob, name_job
@@ -66,6 +68,10 @@ async def launch(
     run, join = loaded.run, loaded.join
     assert run.job is not None, "the command line requires a job"
     named = name_job(run.job, run.job_args)
+    check_port(join)
+    stem = _save_stem(run.save_path)
+    if stem is not None:
+        _try_saving(stem, None, loaded)
     facts = await ask_inspector(
         named.ref, named.path, env=own_environment(), timeout_s=run.inspect_timeout_s
     )
@@ -88,7 +94,7 @@ async def launch(
         token = join.token or secrets.token_hex(TOKEN_BYTES)
         directory.write_token(token)
         directory.write_config(config_document(loaded.resolved))
-        stem = stem_of(run.save_path) if run.save_path else directory.checkpoint_stem
+        stem = stem or directory.checkpoint_stem
         _try_saving(stem, facts, loaded)
         labels = host_labels(platform.node() or "host", run.hosts)
         room = RunRoom(
@@ -161,7 +167,7 @@ def _refuse_sizes(loaded: LoadedRun, facts: JobFacts) -> None:
             run.epoch_splits if field == "epoch_splits" else batch_size,
             refusal,
             source=str(loaded.resolved[f"run.{field}"].source),
-            fix="change it as said",
+            fix=f"give a smaller {field}, or a job with more samples",
         )
 
 
@@ -182,15 +188,27 @@ def _refuse_counts(loaded: LoadedRun, window: WindowConfig) -> None:
         )
 
 
-def _try_saving(stem: Path, facts: JobFacts, loaded: LoadedRun) -> None:
-    """Refuse a save path that cannot take a bundle.
+def _save_stem(path: str | None) -> Path | None:
+    """Return the stem that a save path means; a directory takes the bundle inside."""
+    if path is None:
+        return None
+    if path.endswith("/") or Path(path).is_dir():
+        return Path(path) / CHECKPOINT_STEM
+    return stem_of(path)
+
+
+def _try_saving(stem: Path, facts: JobFacts | None, loaded: LoadedRun) -> None:
+    """Refuse a save path that cannot take a bundle; without facts, whatever its size.
 
     Raises:
         ConfigError: it cannot, and why.
     """
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        check_writable(stem, facts.geometry)
+        for suffix in (WEIGHTS_SUFFIX, META_SUFFIX):
+            if stem.with_name(stem.name + suffix).is_dir():
+                raise CheckpointError(f"{stem.name}{suffix} is a directory there")
+        check_writable(stem, facts.geometry if facts is not None else None)
     except (CheckpointError, OSError) as error:
         reason = error.happened if isinstance(error, CheckpointError) else str(error)
         fix = error.fix if isinstance(error, CheckpointError) else ""

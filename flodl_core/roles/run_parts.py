@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flodl_core.config.schema import JoinConfig
 from flodl_core.config.window import WindowConfig
+from flodl_core.errors import ConfigError
 from flodl_core.ids import HostName, Rank, StartMode
 from flodl_core.membership.job_facts import expect_job
 from flodl_core.membership.ledger import MembershipLedger
@@ -17,7 +18,7 @@ from flodl_core.messages.join import Offer
 from flodl_core.net import clock
 from flodl_core.net.http import HttpApp, Publisher
 from flodl_core.net.http_trust import TrustPolicy
-from flodl_core.net.port import PortConfig
+from flodl_core.net.port import Port, PortConfig, PortConnection
 from flodl_core.roles.alerting import AlertDesk, EventCommand
 from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.operator_desk import OperatorActions, operator_routes
@@ -62,11 +63,17 @@ def make_records(
     sample_log = None
     if config.sample_log is not None:
         is_own = config.sample_log == "auto"
-        sample_log = SampleLog(
-            directory.samples_path if is_own else Path(config.sample_log),
-            n_samples=plan.facts.n_samples,
-            seed=config.seed,
-        )
+        path = directory.samples_path if is_own else Path(config.sample_log)
+        try:
+            sample_log = SampleLog(path, n_samples=plan.facts.n_samples, seed=config.seed)
+        except OSError as error:
+            raise ConfigError(
+                "sample_log",
+                str(path),
+                f"it cannot be written ({error.strerror})",
+                source="run.sample_log",
+                fix="give a file that this user may write, or auto",
+            ) from error
     return RunRecords(
         log=log,
         journal=journal,
@@ -140,6 +147,21 @@ def port_config(join: JoinConfig) -> PortConfig:
         source="join.port",
         handshake_s=join.handshake_timeout_s,
     )
+
+
+def check_port(join: JoinConfig) -> None:
+    """Refuse a port that cannot be used before anything slow is done.
+
+    Raises:
+        ConfigError: it cannot, or is in use, by whom.
+    """
+    port = Port(port_config(join), on_join=_ignore, on_mux=_ignore, on_http=_ignore)
+    port.listen()
+    port.close()
+
+
+async def _ignore(_: PortConnection) -> None:
+    return None
 
 
 def dialled_host(bind: str) -> str:

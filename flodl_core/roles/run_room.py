@@ -111,6 +111,7 @@ class RunRoom:
         self._controller: Controller | None = None
         self._finished: RunFinished | None = None
         self._signals_seen = 0
+        self._was_interrupted = False
         self._operators = RunOperators(
             plan,
             controller=lambda: self._controller,
@@ -270,6 +271,8 @@ class RunRoom:
             self._window.take(FormationFinished())
 
     def _fail(self, error: FlodlError) -> None:
+        if self._was_interrupted:
+            error.exit_code = ExitCode.INTERRUPTED_SAVED
         self._failure = self._failure or error
         self._over.set()
 
@@ -317,6 +320,7 @@ class RunRoom:
                 is_interrupt = number == signal.SIGINT
                 code = ExitCode.INTERRUPTED_SAVED if is_interrupt else ExitCode.STOPPED_SAVED
                 self._signals_seen += 1
+                self._was_interrupted = is_interrupt
                 kind = StopKind.SAVE if self._signals_seen == 1 else StopKind.NOW
                 self._say(self._operators.stop(kind, signal.Signals(number).name, code=code))
 

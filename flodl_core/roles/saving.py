@@ -5,7 +5,7 @@ the last good bundle, and its error becomes the coordinator's event.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import anyio.to_thread
@@ -13,6 +13,7 @@ import anyio.to_thread
 from flodl_core.checkpoint.bundle import write_bundle
 from flodl_core.checkpoint.meta import describe_save
 from flodl_core.coordinator.effects import SaveBundle
+from flodl_core.coordinator.view import CoordinatorView
 from flodl_core.errors import CheckpointError
 from flodl_core.ids import HostName
 from flodl_core.messages.job import Envelope
@@ -22,11 +23,32 @@ from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.telemetry.state import CheckpointState
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedMarks:
+    """How good the model is, for the meta file; None where it is not known."""
+
+    loss: float | None
+    metric: float | None
+    metric_name: str | None
+
+
+def marks_of(view: CoordinatorView) -> SavedMarks:
+    """Return the marks as of this moment."""
+    scored = [epoch for epoch in view.epochs if epoch.metric is not None]
+    losses = [epoch.loss for epoch in view.epochs if epoch.loss is not None]
+    return SavedMarks(
+        loss=losses[-1] if losses else view.training.loss,
+        metric=scored[-1].metric if scored else None,
+        metric_name=scored[-1].metric_name if scored else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class PinnedSave:
     """Committed values that the root holds still until they are written."""
 
     order: SaveBundle
+    marks: SavedMarks
     view: CommittedView
 
 
@@ -53,13 +75,13 @@ class BundleWriter:
         """Learn what is saved, and how committed values are held still."""
         self._envelope, self._pin = envelope, pin
 
-    def begin(self, order: SaveBundle) -> PinnedSave | str:
+    def begin(self, order: SaveBundle, marks: SavedMarks) -> PinnedSave | str:
         """Pin the values of the ordered version; returns why not, if that cannot be."""
         view = self._pin(order.version)
         if view is None:
             return f"version {order.version} is not the last commit any more"
         self.state = self.state.model_copy(update={"saving": True})
-        return PinnedSave(order, view)
+        return PinnedSave(order, marks, view)
 
     async def write(self, save: PinnedSave) -> str | None:
         """Write a pinned save; returns what went wrong, or None."""
@@ -97,6 +119,7 @@ class BundleWriter:
                     "run_name": self._name,
                     "model_sig": self._envelope.model_sig,
                     "dataset_sig": self._envelope.dataset_sig,
+                    **asdict(save.marks),
                 }
             ),
         )

@@ -253,6 +253,8 @@ def _alerts(summary: RunSummary) -> list[str]:
 
 def _ending(summary: RunSummary) -> list[str]:
     name = _ENDINGS.get(summary.exit_code, f"ended with {summary.exit_code}")
+    if summary.checkpoint is None:
+        name = name.replace(" and saved", ", nothing was saved")
     lines = ["", f"{name}: {escape_untrusted(summary.reason)}"]
     if summary.detail:
         lines += [f"  {escape_untrusted(line)}" for line in summary.detail.splitlines()]
