@@ -5,7 +5,12 @@ command ends with. `LocalProtocolError` is our own bug and stops the run;
 `RemoteProtocolError` is a peer's and closes that peer only.
 """
 
+from typing import Final
+
 from flodl_core.ids import ExitCode
+
+MAX_SHOWN_CHARS: Final = 200
+"""Of a value that an error repeats."""
 
 
 class FlodlError(Exception):
@@ -32,7 +37,7 @@ class ConfigError(FlodlError):
 
     def __init__(self, field: str, value: object, reason: str, *, source: str, fix: str) -> None:
         self.field, self.value, self.reason, self.source = field, value, reason, source
-        super().__init__(f"{field} = {value!r} ({source}): {reason}", fix=fix)
+        super().__init__(f"{field} = {_shown(value)} ({source}): {reason}", fix=fix)
 
 
 class WindowFailedError(FlodlError):
@@ -101,3 +106,11 @@ class CheckpointError(FlodlError):
     """A checkpoint could not be written or read."""
 
     exit_code = ExitCode.NOT_SAVED
+
+
+def _shown(value: object) -> str:
+    """Return a value as an error repeats it, cut where it is longer than a line or two."""
+    text = repr(value)
+    if len(text) <= MAX_SHOWN_CHARS:
+        return text
+    return f"{text[:MAX_SHOWN_CHARS]}… ({len(text)} characters)"

@@ -76,7 +76,7 @@ traceback.
 | 5 | trained, but not saved |
 | 6 | `join`: the run could not be reached or could not take this host now |
 | 7 | `join`: the run went away |
-| 130 | SIGINT; the run is saved |
+| 130 | SIGINT; a run that trains is saved, in the join window nothing was trained |
 
 `status --watch` ends with the exit code of the run.
 

@@ -31,8 +31,9 @@ from flodl_core.config.keys import (
     Key,
 )
 from flodl_core.config.mode import resolve_mode
-from flodl_core.config.rules import review_token
+from flodl_core.config.rules import COPY_TOKEN, review_token
 from flodl_core.config.schema import (
+    MAX_DURATION_S,
     AgentConfig,
     JoinConfig,
     NetConfig,
@@ -299,7 +300,7 @@ def _scaled(model: SettingsT, table: str, values: Values, *, scale: float) -> Se
         value = getattr(model, name)
         dotted = f"{table}.{name}"
         if KEYS[dotted].scaled and value is not None:
-            update[name] = value * scale
+            update[name] = min(value * scale, MAX_DURATION_S)
             source = _source(values, dotted)
             where = f"{source.where} x net.timeout_scale {scale:g}".strip()
             values[dotted] = Resolved(update[name], Source(source.kind, where))
@@ -361,5 +362,5 @@ def _read_token(path: Path, source: Source) -> str:
             source=str(source),
             fix="give the path of the run's token file",
         ) from error
-    review_token("agent.token_file", token, source=f"{source}, {path}")
+    review_token("agent.token_file", token, source=f"{source}, {path}", fix=COPY_TOKEN)
     return token

@@ -1,6 +1,6 @@
 """What a setting must obey beyond its type, in rules that more than one table uses.
 
-What it is: checks of devices, tokens, the wire and anchors, each with its fix.
+What it is: checks of devices, tokens, the wire, anchors and periods, each with its fix.
 What it is not: types, ranges and defaults; those are in `schema`.
 Who drives it: `schema` when it builds a table, `load` for a token out of a file.
 """
@@ -14,12 +14,23 @@ from flodl_core.ids import WireDtype
 GIVEN: Final = "given"
 """The source of a value in a model that was built by hand."""
 
+MAKE_TOKEN: Final = "copy the run's token file, or leave it unset to have one generated"
+COPY_TOKEN: Final = "copy the file `token` of the run's directory from the launcher's machine"
+
 _DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
 _TOKEN: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def review_token(field: str, token: str | None, *, source: str = GIVEN) -> None:
+def review_token(
+    field: str, token: str | None, *, source: str = GIVEN, fix: str = MAKE_TOKEN
+) -> None:
     """Refuse a token that is not 16 bytes in hex; the text never repeats it.
+
+    Args:
+        field: the setting.
+        token: its value; None is not given.
+        source: where it comes from.
+        fix: MAKE_TOKEN where this end may make one, COPY_TOKEN where it joins a run.
 
     Raises:
         ConfigError: it is not 32 hex characters.
@@ -30,7 +41,7 @@ def review_token(field: str, token: str | None, *, source: str = GIVEN) -> None:
             "(hidden)",
             f"a token is 32 hex characters, and this one has {len(token)} characters",
             source=source,
-            fix="copy the run's token file, or leave it unset to have one generated",
+            fix=fix,
         )
 
 
@@ -83,4 +94,20 @@ def review_anchors(min_anchor: int | None, max_anchor: int) -> None:
             f"it is above max_anchor = {max_anchor}",
             source=GIVEN,
             fix=f"give at most {max_anchor}, or raise max_anchor",
+        )
+
+
+def review_period(field: str, period_s: float, *, least_s: float) -> None:
+    """Refuse a time between two events that is neither 0, for never, nor long enough.
+
+    Raises:
+        ConfigError: it lies between 0 and `least_s`.
+    """
+    if 0 < period_s < least_s:
+        raise ConfigError(
+            field,
+            period_s,
+            f"must be 0 or at least {least_s:g}",
+            source=GIVEN,
+            fix=f"give at least {least_s:g} seconds, or 0 for never by the clock",
         )

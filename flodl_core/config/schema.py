@@ -17,9 +17,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from flodl_core.config.addresses import is_loopback_address, parse_bind
 from flodl_core.config.rules import (
+    COPY_TOKEN,
     GIVEN,
     review_anchors,
     review_devices,
+    review_period,
     review_token,
     review_wire,
 )
@@ -35,6 +37,11 @@ MIN_QUORUM: Final = 2
 MAX_GAMMA: Final = 8.0
 CEILING_FLOOR_S: Final = 300.0
 HEARTBEATS_A_CEILING: Final = 10.0
+MIN_CEILING_S: Final = 0.1
+MIN_BEAT_S: Final = 0.01
+MAX_DURATION_S: Final = 1e9
+"""Some thirty years; the system's own timers end not far above."""
+MAX_TIMEOUT_SCALE: Final = 1000.0
 DEFAULT_CAP_S: Final = 600.0
 DEFAULT_MANUAL_CAP_S: Final = 86_400.0
 
@@ -68,7 +75,7 @@ Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Counts: TypeAlias = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(split_numbers)
 ]
-Ceiling: TypeAlias = Annotated[float, Field(gt=0)]
+Ceiling: TypeAlias = Annotated[float, Field(ge=MIN_CEILING_S, le=MAX_DURATION_S)]
 Lowered: TypeAlias = Annotated[str, BeforeValidator(lower_words)]
 
 
@@ -135,7 +142,8 @@ class RunConfig(Settings):
     seed: int = Field(default=0, ge=0, lt=1 << 63, examples=[7])
     """Seed of sample order and of every rank's chance."""
     gamma: float = Field(default=1.0, ge=-MAX_GAMMA, le=MAX_GAMMA, examples=[1.0])
-    """Exponent of a rank's weight n^gamma; 1 weights by batches, 0 is the plain mean."""
+    """Exponent of a rank's weight n^gamma: 1 weights by batches, 0 is the plain mean, below 0
+    the rank that did fewer batches weighs more."""
     wire_dtype: Annotated[WireDtype, BeforeValidator(lower_words)] = Field(
         default=WireDtype.F32, examples=["bf16"]
     )
@@ -146,11 +154,11 @@ class RunConfig(Settings):
     """File that gets every trained or dropped sample; auto is the run directory's own."""
     save_path: str | None = Field(default=None, min_length=1, examples=["out/model"])
     """Stem of the checkpoint files; inside the run directory if not set."""
-    checkpoint_every_s: float = Field(default=1800.0, ge=0, examples=[600])
+    checkpoint_every_s: float = Field(default=1800.0, ge=0, le=MAX_DURATION_S, examples=[600])
     """Time between two checkpoints; 0 saves only at the end and on demand."""
     stop_grace_s: Ceiling = Field(default=25.0, examples=[25])
     """How long a stop may take to finish the window; then what is committed is saved."""
-    heartbeat_interval_s: Ceiling = Field(default=1.0, examples=[1])
+    heartbeat_interval_s: float = Field(default=1.0, ge=MIN_BEAT_S, le=MAX_DURATION_S, examples=[1])
     """How often a rank says that it answers."""
     heartbeat_timeout_s: Ceiling = Field(default=30.0, examples=[30])
     """Silence after which a rank is declared dead."""
@@ -179,6 +187,7 @@ class RunConfig(Settings):
         review_devices(self.devices)
         review_wire(self.wire_dtype, self.mode)
         review_anchors(self.min_anchor, self.max_anchor)
+        review_period("checkpoint_every_s", self.checkpoint_every_s, least_s=MIN_CEILING_S)
         if self.ranks is not None and self.hosts > 1:
             raise ConfigError(
                 "ranks",
@@ -350,20 +359,21 @@ class AgentConfig(Settings):
     def _review(self) -> Self:
         """Check what pydantic's types do not say."""
         review_devices(self.devices)
-        review_token("token", self.token)
+        review_token("token", self.token, fix=COPY_TOKEN)
         return self
 
 
 class NetConfig(Settings):
     """What scales every network ceiling."""
 
-    timeout_scale: float = Field(default=1.0, ge=0.1, examples=[2.0])
+    timeout_scale: float = Field(default=1.0, ge=0.1, le=MAX_TIMEOUT_SCALE, examples=[2.0])
     """Factor of every ceiling, for slow machines; at least 0.1."""
 
 
 def derived_ceiling_s(heartbeat_timeout_s: float, *, scale: float = 1.0) -> float:
     """Return max(300 s, 10 heartbeats), the ceiling of work that makes no progress."""
-    return max(CEILING_FLOOR_S * scale, HEARTBEATS_A_CEILING * heartbeat_timeout_s)
+    ceiling_s = max(CEILING_FLOOR_S * scale, HEARTBEATS_A_CEILING * heartbeat_timeout_s)
+    return min(ceiling_s, MAX_DURATION_S)
 
 
 def default_cap_s(start_mode: StartMode) -> float:

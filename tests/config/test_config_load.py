@@ -177,6 +177,26 @@ def test_a_bad_file_is_refused_by_line(place, text, words):
     assert all(word in error for word in words), error
 
 
+def test_a_long_value_is_cut_in_its_refusal():
+    error = refusal(flags={"name": "x" * 5000})
+    assert len(str(error)) < 600
+    assert "(5002 characters)" in str(error)
+
+
+def test_a_time_of_no_use_is_refused_in_our_own_words():
+    error = refusal(flags={"heartbeat_interval_s": "1e-9"})
+    assert error.reason == "must be at least 0.01"
+    error = refusal(flags={"checkpoint_every_s": "0.05"})
+    assert error.reason == "must be 0 or at least 0.1"
+    assert error.source == "flag --checkpoint-every-s"
+
+
+def test_a_scaled_time_stays_within_the_clock():
+    loaded = load({"net_timeout_scale": "1000", "join_timeout_s": "1e9"})
+    assert loaded.join.join_timeout_s == 1e9
+    assert loaded.join.cap_s == 1e9
+
+
 def test_an_unknown_name_with_nothing_near_it_points_to_the_list():
     assert "`flodl config` prints every setting" in refusal(environ={"FLODL_QQQQQQ": "1"}).fix
 
@@ -288,8 +308,9 @@ def test_a_token_file_without_a_token_is_refused(tmp_path, content):
     path = tmp_path / "token"
     if content is not None:
         path.write_text(content, encoding="latin-1")
-    with pytest.raises(ConfigError, match="token_file"):
+    with pytest.raises(ConfigError, match="token_file") as caught:
         load_agent({"token_file": str(path)}, environ={}, directory=tmp_path)
+    assert "generated" not in caught.value.fix, "whoever joins a run generates no token"
 
 
 def test_explain_lists_every_value_and_hides_the_token():

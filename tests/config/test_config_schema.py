@@ -125,6 +125,7 @@ def test_models_are_frozen_and_closed():
         (JoinConfig, {"join_timeout_s": float("inf")}),
         (JoinConfig, {"start_mode": "later"}),
         (NetConfig, {"timeout_scale": 0.09}),
+        (NetConfig, {"timeout_scale": 1e4}),
     ],
 )
 def test_values_out_of_range_are_refused(model, values):
@@ -178,6 +179,26 @@ def test_contradicting_settings_of_a_run_are_refused(values, field, fix):
         RunConfig(**values)
     assert caught.value.field == field
     assert fix in caught.value.fix
+
+
+def durations() -> list[tuple[str, str]]:
+    """Every setting that is a time, by table and name: its name ends in _s."""
+    return [(key.table, key.name) for key in KEYS.values() if key.name.endswith("_s")]
+
+
+@pytest.mark.parametrize(("table", "name"), durations())
+@pytest.mark.parametrize("value", [1e-9, 0.009, 1e10])
+def test_no_time_is_so_short_that_it_floods_or_so_long_that_no_clock_holds_it(table, name, value):
+    with pytest.raises((ValidationError, ConfigError)) as caught:
+        TABLES[table].model_validate({name: value})
+    assert name in str(caught.value)
+
+
+def test_the_shortest_and_the_longest_times_are_taken():
+    shortest = RunConfig(heartbeat_interval_s=0.01, heartbeat_timeout_s=0.1, stall_timeout_s=0.1)
+    assert (shortest.heartbeat_interval_s, shortest.stall_ceiling_s) == (0.01, 0.1)
+    assert RunConfig(checkpoint_every_s=0).checkpoint_every_s == 0
+    assert RunConfig(checkpoint_every_s=0.1, heartbeat_timeout_s=1e9).progress_ceiling_s == 1e9
 
 
 def test_equal_ranks_and_ranks_per_host_do_not_contradict():
