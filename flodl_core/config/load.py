@@ -31,7 +31,7 @@ from flodl_core.config.keys import (
     Key,
 )
 from flodl_core.config.mode import resolve_mode
-from flodl_core.config.rules import COPY_TOKEN, review_token
+from flodl_core.config.rules import JOIN_FIX, review_token
 from flodl_core.config.schema import (
     MAX_DURATION_S,
     AgentConfig,
@@ -362,5 +362,5 @@ def _read_token(path: Path, source: Source) -> str:
             source=str(source),
             fix="give the path of the run's token file",
         ) from error
-    review_token("agent.token_file", token, source=f"{source}, {path}", fix=COPY_TOKEN)
+    review_token("agent.token_file", token, source=f"{source}, {path}", fix=JOIN_FIX)
     return token

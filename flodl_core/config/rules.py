@@ -14,23 +14,21 @@ from flodl_core.ids import WireDtype
 GIVEN: Final = "given"
 """The source of a value in a model that was built by hand."""
 
-MAKE_TOKEN: Final = "copy the run's token file, or leave it unset to have one generated"
-COPY_TOKEN: Final = "copy the file `token` of the run's directory from the launcher's machine"
+RUN_FIX: Final = "copy the run's token file, or leave it unset to have one generated"
+JOIN_FIX: Final = "copy the file `token` of the run's directory from the launcher's machine"
 
 _DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
 _TOKEN: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def review_token(
-    field: str, token: str | None, *, source: str = GIVEN, fix: str = MAKE_TOKEN
-) -> None:
+def review_token(field: str, token: str | None, *, source: str = GIVEN, fix: str = RUN_FIX) -> None:
     """Refuse a token that is not 16 bytes in hex; the text never repeats it.
 
     Args:
         field: the setting.
         token: its value; None is not given.
         source: where it comes from.
-        fix: MAKE_TOKEN where this end may make one, COPY_TOKEN where it joins a run.
+        fix: RUN_FIX where this end may make one, JOIN_FIX where it joins a run.
 
     Raises:
         ConfigError: it is not 32 hex characters.

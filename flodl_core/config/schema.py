@@ -17,8 +17,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from flodl_core.config.addresses import is_loopback_address, parse_bind
 from flodl_core.config.rules import (
-    COPY_TOKEN,
     GIVEN,
+    JOIN_FIX,
     review_anchors,
     review_devices,
     review_period,
@@ -359,7 +359,7 @@ class AgentConfig(Settings):
     def _review(self) -> Self:
         """Check what pydantic's types do not say."""
         review_devices(self.devices)
-        review_token("token", self.token, fix=COPY_TOKEN)
+        review_token("token", self.token, fix=JOIN_FIX)
         return self
 
 
