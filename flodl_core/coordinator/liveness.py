@@ -100,22 +100,30 @@ def review_silence(
 ) -> tuple[Silence, ...]:
     """Find the ranks whose silence is death.
 
-    If every alive rank of a host of several is silent, the relay or the link is named.
+    If every alive rank of a host of several is silent, the relay or the link is named,
+    and they are lost together: their last words came a beat apart.
     """
-    silent = []
-    for record in alive:
-        due = silence_due(record, spec, settings, now)
-        if due is not None and due <= now:
-            silent.append(record)
-    hosts_down = _hosts_wholly_in(silent, alive)
+    due = {record.rank: silence_due(record, spec, settings, now) for record in alive}
+    beat_s = min(2 * spec.heartbeat_interval_s, spec.heartbeat_timeout_s / 4)
+    silent = [record for record in alive if _is_due(due[record.rank], now)]
+    nearly = [record for record in alive if _is_due(due[record.rank], now + beat_s)]
+    hosts = {record.host for record in silent}
+    hosts_down = {
+        host: count for host, count in _hosts_wholly_in(nearly, alive).items() if host in hosts
+    }
     return tuple(
         Silence(
             rank=record.rank,
             cause=_word_silence(record, spec, now, host_ranks=hosts_down.get(record.host, 0)),
             host_down=record.host in hosts_down,
         )
-        for record in silent
+        for record in nearly
+        if record.host in hosts_down or _is_due(due[record.rank], now)
     )
+
+
+def _is_due(due: Seconds | None, now: Seconds) -> bool:
+    return due is not None and due <= now
 
 
 def _hosts_wholly_in(silent: Iterable[RankRecord], alive: Sequence[RankRecord]) -> dict[str, int]:

@@ -22,6 +22,8 @@ from flodl_core.telemetry.state import AlertState
 from flodl_core.units import Seconds
 
 COMMAND_TIMEOUT_S: Seconds = 30.0
+COMMANDS_END_S: Seconds = 35.0
+"""From the end of the run to the end of the last command."""
 MAX_WAITING_COMMANDS = 64
 RUN_ENDED = "run_ended"
 
@@ -53,6 +55,7 @@ class AlertDesk:
         self._rows: list[AlertState] = []
         send, self._waiting = anyio.create_memory_object_stream[AlertRecord](MAX_WAITING_COMMANDS)
         self._to_command = send
+        self._commands_over = anyio.Event()
         self._place: Callable[[Rank | None], tuple[HostName | None, int, int]] = _nowhere
 
     def set_world(self, place: Callable[[Rank | None], tuple[HostName | None, int, int]]) -> None:
@@ -84,8 +87,13 @@ class AlertDesk:
         """Return the last alerts for the status document, oldest first."""
         return tuple(self._rows)
 
-    def announce_end(self, exit_code: int, reason: str) -> None:
-        """Emit what is owed and tell the command that the run ended."""
+    async def finish(self, exit_code: int, reason: str) -> None:
+        """Emit what is owed, tell the command that the run ended, and let it finish."""
+        self._announce_end(exit_code, reason)
+        with anyio.move_on_after(COMMANDS_END_S):
+            await self._commands_over.wait()
+
+    def _announce_end(self, exit_code: int, reason: str) -> None:
         for record in self._book.flush(clock.now()):
             self._emit(record)
         if self._command is not None:
@@ -101,9 +109,10 @@ class AlertDesk:
         self._to_command.close()
 
     async def run_commands(self) -> None:
-        """Run the user's command for each alert that it asked for, one after another."""
+        """Run the user's command for each alert that it asked for, until `finish`."""
         async for record in self._waiting:
             await self._run_command(record)
+        self._commands_over.set()
 
     def _emit(self, record: AlertRecord) -> None:
         self._log.warning(

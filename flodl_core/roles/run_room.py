@@ -163,6 +163,7 @@ class RunRoom:
                 )
                 await self._over.wait()
                 await self._end_hosts()
+                await self._records.desk.finish(*self._outcome())
                 tasks.cancel_scope.cancel()
         finally:
             self._started.kill_all()
@@ -343,6 +344,13 @@ class RunRoom:
         await self._started.finish()
         with anyio.move_on_after(LINKS_END_S):
             await self._window.until_no_host()
+
+    def _outcome(self) -> tuple[int, str]:
+        """Return the exit code and one clause."""
+        if self._finished is not None:
+            return self._finished.exit_code, self._finished.reason
+        assert self._failure is not None
+        return self._failure.exit_code, self._failure.happened
 
     async def _keep_journal(self) -> None:
         while True:

@@ -309,6 +309,17 @@ def test_a_host_whose_ranks_fall_silent_together_is_dropped_and_its_link_named()
     assert [effect.host for effect in of(script.said, DropHost)] == ["blue"]
 
 
+def test_ranks_whose_last_words_came_a_beat_apart_fell_silent_together():
+    script = Script((("red", 1), ("blue", 2))).start()
+    script.wait(0.9, beating=(0, 2))
+    script.tell(2, script.heartbeat(2))
+    script.forget()
+    script.wait(29.5, beating=(0,))
+    assert [effect.rank for effect in of(script.said, DeclareRankDead)] == [1, 2]
+    details = [alert.detail for alert in of(script.said, RaiseAlert)]
+    assert all("like every rank of blue" in detail for detail in details)
+
+
 def test_a_host_without_ranks_may_hold_up_a_cycle_only_for_a_while():
     script = Script((("red", 1), ("blue", 1)), settings={"host_drain_s": 10.0}).start()
     for rank in (0, 1):
@@ -343,6 +354,16 @@ def test_a_burning_rank_is_busy_until_its_word_is_stale():
     view = script.machine.view(script.now)
     assert view.ranks[1].state == "busy"
     assert any(wait.phase == "busy, not answering" for wait in view.waits)
+
+
+def test_a_rank_that_only_waits_is_not_busy():
+    script = Script((("red", 2),)).start()
+    script.forget()
+    for second in range(32):
+        script.wait(1.0, beating=(0,))
+        stats = HostStats(rank=1, cpu_s=0.02 * second, state="S", rss=1)
+        script.handle(HostStatsReported(stats))
+    assert [effect.rank for effect in of(script.said, DeclareRankDead)] == [1]
     script.wait(7.0, beating=(0,))
     assert [effect.rank for effect in of(script.said, DeclareRankDead)] == [1]
 
