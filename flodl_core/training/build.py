@@ -11,6 +11,7 @@ from torch import nn
 
 from flodl_core.ids import Mode
 from flodl_core.planes.slot import Slot
+from flodl_core.training.callbacks import module_of
 from flodl_core.training.evaluation import Evaluator
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.inspection import build_model, build_optimizer
@@ -49,14 +50,17 @@ def build_trainee(job: TrainJob, seat: Seat, slot: Slot) -> Trainee:
     name = seat.envelope.spec.job.name
     seed_generators(seat.seed("model"))
     model = build_model(job, name=name)
-    model = job.on_device(model, seat.device) if job.on_device else model.to(seat.device)
+    if job.on_device is None:
+        model = model.to(seat.device)
+    else:
+        model = module_of("on_device", job.on_device(model, seat.device))
     if job.memory_format is not None:
         # torch's overload for a format alone is not in its annotations
         model = model.to(memory_format=job.memory_format)  # type: ignore[call-overload]
     layout = FlatLayout(model, seat.envelope.geometry, params_memory=_params_memory(seat, slot))
     optimizer = build_optimizer(job, model, name=name)
     model.train()
-    compiled = job.compile(model) if job.compile else model
+    compiled = module_of("compile", job.compile(model)) if job.compile else model
     evaluator = Evaluator(
         job,
         batch_size=seat.envelope.spec.batch_size,

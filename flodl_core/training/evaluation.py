@@ -15,6 +15,7 @@ from torch import nn
 
 from flodl_core.errors import JobError
 from flodl_core.net import clock
+from flodl_core.training.callbacks import METRIC_FIX, NamedSamples, described, number_of
 from flodl_core.training.job import MapDataset, TrainJob
 from flodl_core.training.load import describe_error
 from flodl_core.training.loader import eval_batches
@@ -55,7 +56,7 @@ class Evaluator:
                 report = self._report(model)
             if not math.isfinite(metric):
                 metric, error = None, f"the metric is {metric}"
-        except Exception as failure:
+        except BaseException as failure:
             error = describe_error(failure)
         return Evaluation(
             metric=metric, report=report, error=error, elapsed_ms=(clock.now() - started) * 1e3
@@ -66,17 +67,19 @@ class Evaluator:
         if job.metric is None or job.eval_dataset is None:
             raise JobError("the job has no metric", fix="give metric and eval_dataset")
         if self._dataset is None:
-            self._dataset = job.eval_dataset()
+            self._dataset = NamedSamples(job.eval_dataset())
         batches = eval_batches(
             self._dataset, job.collate, batch_size=self._batch_size, device=self._device
         )
-        return float(job.metric(model, batches, self._device))
+        return number_of("metric", job.metric(model, batches, self._device), fix=METRIC_FIX)
 
     def _report(self, model: nn.Module) -> str | None:
         if self._job.report is None:
             return None
         text = self._job.report(model)
-        return text.encode()[:REPORT_BYTES].decode(errors="ignore")
+        if not isinstance(text, str):
+            raise JobError(f"report returned {described(text)}", fix="return text, a str")
+        return text.encode(errors="replace")[:REPORT_BYTES].decode(errors="ignore")
 
 
 @contextmanager

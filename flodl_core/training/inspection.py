@@ -56,8 +56,8 @@ def describe_job(job: TrainJob, *, name: str) -> JobFacts:
     geometry = build_geometry(survey)
     try:
         dataset_sig = dataset_signature(dataset, job.dataset_version)
-    except Exception as error:
-        raise JobError(f"job {name!r}: reading a sample failed: {describe_error(error)}") from error
+    except BaseException as error:
+        raise JobError(f"job {name!r}: reading the data failed: {describe_error(error)}") from error
     return JobFacts(
         n_samples=len(dataset),
         dataset_sig=dataset_sig,
@@ -91,7 +91,7 @@ def build_model(job: TrainJob, *, name: str) -> nn.Module:
         model = job.model()
     except FlodlError:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise JobError(
             f"job {name!r}: building the model failed: {describe_error(error)}"
         ) from error
@@ -112,7 +112,7 @@ def build_optimizer(job: TrainJob, model: nn.Module, *, name: str) -> torch.opti
         optimizer = job.optimizer(model)
     except FlodlError:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise JobError(
             f"job {name!r}: building the optimizer failed: {describe_error(error)}"
         ) from error
@@ -135,7 +135,7 @@ def build_dataset(job: TrainJob, *, name: str) -> MapDataset:
         count = len(dataset)
     except FlodlError:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise JobError(
             f"job {name!r}: building the data failed: {describe_error(error)}"
         ) from error

@@ -24,10 +24,12 @@ from torch import nn
 
 from flodl_core.errors import JobError
 from flodl_core.training.batches import Batch
+from flodl_core.training.callbacks import ARGUMENTS, check_callable
 from flodl_core.training.step_context import StepContext
 
 Precision: TypeAlias = Literal["float32", "bfloat16", "float16"]
 
+_REQUIRED = frozenset({"model", "optimizer", "dataset", "step"})
 BATCH_SIZE_MAX = 1 << 20
 WORKERS_MAX = 64
 
@@ -69,6 +71,7 @@ class TrainJob:
     metric: Callable[[nn.Module, Iterable[Batch], torch.device], float] | None = None
     """Scores the model in eval mode and without gradients over the batches of eval_dataset."""
     metric_name: str = "metric"
+    """What `metric` is called on screens and in files, such as accuracy."""
     scheduler: Callable[[int], float] | None = None
     """Learning rate factor of a global step (batches that the cohort has committed)."""
     precision: Precision = "float32"
@@ -86,14 +89,16 @@ class TrainJob:
 
     def __post_init__(self) -> None:
         """Refuse what could only fail later."""
-        for name in ("model", "optimizer", "dataset", "step"):
-            _require_callable(name, getattr(self, name))
-        for name in ("collate", "eval_dataset", "metric", "scheduler", "report", "on_device"):
-            if getattr(self, name) is not None:
-                _require_callable(name, getattr(self, name))
+        for name in ARGUMENTS:
+            if name in _REQUIRED or getattr(self, name) is not None:
+                check_callable(name, getattr(self, name))
         _require_count("batch_size", self.batch_size, 1, BATCH_SIZE_MAX)
         _require_count("epochs", self.epochs, 1, 1 << 31)
         _require_count("workers", self.workers, 0, WORKERS_MAX)
+        if not isinstance(self.metric_name, str) or not self.metric_name:
+            raise JobError(
+                f"TrainJob.metric_name is {self.metric_name!r}", fix="give a word, such as accuracy"
+            )
         if self.precision not in get_args(Precision):
             raise JobError(
                 f"TrainJob.precision is {self.precision!r}",
@@ -114,14 +119,6 @@ class TrainJob:
     def has_eval(self) -> bool:
         """Whether the run evaluates the consensus after each epoch."""
         return self.metric is not None
-
-
-def _require_callable(name: str, value: object) -> None:
-    if not callable(value):
-        raise JobError(
-            f"TrainJob.{name} is a {type(value).__name__}, not a function",
-            fix=f"give a function that builds it, such as {name}=lambda: …",
-        )
 
 
 def _require_count(name: str, value: int, least: int, largest: int) -> None:

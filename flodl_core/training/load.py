@@ -17,6 +17,7 @@ from types import ModuleType
 
 from flodl_core.errors import FlodlError, JobError
 from flodl_core.messages.job import JobRef
+from flodl_core.training.callbacks import notes_of
 from flodl_core.training.job import TrainJob
 from flodl_core.training.job_name import FILE, MODULE, RECIPE
 
@@ -71,16 +72,19 @@ def load_job(ref: JobRef, *, path: Path | None = None) -> TrainJob:
 
 def describe_error(error: BaseException) -> str:
     """Return one line: class, text and place of an error; one of ours says it all in its text."""
-    text = " ".join(str(error).split())
+    noted = "".join(f", {note}" for note in notes_of(error))
     if isinstance(error, FlodlError):
-        return text
+        said = "; ".join(filter(None, (error.happened, error.fix)))
+        return f"{' '.join(said.split())}{noted}"
+    text = " ".join(str(error).split())
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if not any(part in frame.filename for part in _NOT_THE_JOBS)
     ]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{place}" if text else f"{type(error).__name__}{place}"
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{said}{place}{noted}"
 
 
 def _make(ref: JobRef, found: object) -> TrainJob:
@@ -101,7 +105,7 @@ def _make(ref: JobRef, found: object) -> TrainJob:
         made = found(**ref.args)
     except FlodlError:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise JobError(f"job {ref.name!r} could not be made: {describe_error(error)}") from error
     if not isinstance(made, TrainJob):
         raise JobError(
@@ -138,7 +142,7 @@ def _import(name: str, *, what: str) -> ModuleType:
         ) from error
     except FlodlError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise JobError(f"{what} could not be imported: {describe_error(error)}") from error
 
 

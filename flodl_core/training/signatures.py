@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from flodl_core.training.callbacks import read_sample
 from flodl_core.training.geometry import dtype_name
 from flodl_core.training.job import MapDataset
 from flodl_core.training.strides import first_element
@@ -72,7 +73,7 @@ def dataset_signature(dataset: MapDataset, version: str | None) -> str:
 
 def _read_digest(dataset: MapDataset, index: int, seed: int) -> bytes:
     with seeded(seed):
-        item = dataset[index]
+        item = read_sample(dataset, index)
     digest = hashlib.sha256()
     for chunk in _chunks(item, 0):
         digest.update(len(chunk).to_bytes(8, "little"))

@@ -52,6 +52,7 @@ from flodl_core.messages.timing import (
 from flodl_core.net import clock
 from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
+from flodl_core.training.callbacks import SCHEDULER_FIX, STEP_FIX, number_of
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.death_record import write_death_record
 from flodl_core.training.event_log import EventLog
@@ -139,7 +140,7 @@ class RankWorker:
         except RunLostError as error:
             self._log.warning("run_lost", error=str(error))
             return ExitCode.JOIN_RUN_LOST
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             line = describe_error(error)
             self._log.exception("training_failed", error, rank=self._seat.rank)
             write_death_record(self._seat, line)
@@ -209,7 +210,7 @@ class RankWorker:
 
     def _train(self, action: TrainBatch) -> None:
         self._channel.phase = RankPhase.TRAINING
-        trainee, job = self.trainee, self._job
+        trainee = self.trainee
         pass_index = self._seat.pass_of(action.epoch)
         if pass_index != self._pass:
             self._pass = pass_index
@@ -222,20 +223,26 @@ class RankWorker:
         trainee.context.begin_batch(
             epoch=action.epoch,
             global_step=step,
-            lr_factor=job.scheduler(step) if job.scheduler else None,
+            lr_factor=self._lr_factor(step),
         )
-        loss = self._loss_value(job.step(trainee.context, batch))
+        loss = self._loss_value(self._job.step(trainee.context, batch))
         applied = trainee.context.finish_batch()
         self._note_batch(action, loss, began=began, have_data=have_data)
         self._handle(BatchFinished(action.size, applied))
 
-    def _loss_value(self, loss: torch.Tensor | float) -> float | None:
+    def _lr_factor(self, step: int) -> float | None:
+        scheduler = self._job.scheduler
+        if scheduler is None:
+            return None
+        return number_of("scheduler", scheduler(step), fix=SCHEDULER_FIX)
+
+    def _loss_value(self, loss: object) -> float | None:
         """Return the loss as a number; None where it is not finite, which no sum may hold."""
         if isinstance(loss, torch.Tensor) and not loss.is_cpu:
             with self.loader.lent():
-                value = float(loss.detach())
+                value = number_of("step", loss, fix=STEP_FIX)
         else:
-            value = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+            value = number_of("step", loss, fix=STEP_FIX)
         return value if math.isfinite(value) else None
 
     def _note_batch(

@@ -9,6 +9,7 @@ from torch import nn
 from flodl_core import TrainJob
 from flodl_core.errors import JobError
 from flodl_core.training.batches import cut_batch, move_batch
+from flodl_core.training.callbacks import ARGUMENTS
 from flodl_core.training.step_context import Placement, StepContext
 
 GOOD = {
@@ -52,6 +53,39 @@ def test_a_field_that_cannot_be_used_is_named(field, value):
     with pytest.raises(JobError, match=field) as caught:
         TrainJob(**{**GOOD, field: value})
     assert caught.value.fix
+
+
+WITH_EVAL = {
+    **GOOD,
+    "eval_dataset": lambda: [1],
+    "metric": lambda model, batches, device: 0.0,
+}
+
+
+@pytest.mark.parametrize("field", ARGUMENTS)
+def test_a_function_of_the_wrong_arguments_is_refused_with_those_it_is_given(field):
+    needed = ARGUMENTS[field]
+    names = ", ".join(needed)
+    surplus = eval(f"lambda {', '.join([*needed, 'more'])}: None")
+    with pytest.raises(JobError, match=rf"TrainJob.{field} cannot .* {field}\({names}\)") as caught:
+        TrainJob(**{**WITH_EVAL, field: surplus})
+    assert "missing a required argument: 'more'" in str(caught.value)
+    assert caught.value.fix
+    if needed:
+        with pytest.raises(JobError, match="too many positional arguments"):
+            TrainJob(**{**WITH_EVAL, field: lambda: None})
+    fitting = eval(f"lambda {', '.join([*needed, 'more=1'])}: None")
+    TrainJob(**{**WITH_EVAL, field: fitting})
+    TrainJob(**{**WITH_EVAL, field: lambda *any_number: None})
+
+
+def test_functions_whose_arguments_nobody_knows_are_taken():
+    assert TrainJob(**{**GOOD, "compile": torch.compile, "scheduler": float}).compile
+
+
+def test_a_metric_has_a_name():
+    with pytest.raises(JobError, match="metric_name"):
+        TrainJob(**{**WITH_EVAL, "metric_name": ""})
 
 
 @settings(max_examples=30, deadline=None)

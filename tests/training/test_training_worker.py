@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -497,6 +498,113 @@ def test_a_job_that_leaves_the_process_is_a_failure_with_a_name():
         cohort.threads[0].join(10)
     assert cohort.codes == [ExitCode.FAILED]
     assert exiting.error.startswith("SystemExit: 0")
+
+
+def end_of(job, *, batches=1):
+    """Return what a rank says when it leaves, and its exit code."""
+    with Cohort(job, 1) as cohort:
+        cohort.meet()
+        cohort.send(0, control.StartEpoch(plan=plan_of(8 * batches)))
+        exiting = cohort.collect(Exiting, [0])[0]
+        cohort.threads[0].join(10)
+    return exiting.error, cohort.codes
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (None, "step returned None; return the mean loss"),
+        ("0.5", "step returned the text '0.5'; return the mean loss"),
+        (torch.ones(3), "step returned a tensor of shape (3,) and type torch.float32; return"),
+        (torch.ones(1) * 1j, "type torch.complex64; return the mean loss"),
+        ([0.5], "step returned a list; return the mean loss"),
+    ],
+)
+def test_a_step_that_returns_no_number_is_told_what_to_return(answer, shown):
+    def step(ctx, batch):
+        regression_step(ctx, batch)
+        return answer
+
+    error, codes = end_of(points_job(step=step))
+    assert shown in error
+    assert "return the mean loss of its samples" in error
+    assert codes == [ExitCode.FAILED]
+
+
+@pytest.mark.parametrize("loss", [1, True, np.float32(0.5), torch.ones(1, requires_grad=True)])
+def test_a_loss_may_be_any_number(loss):
+    def step(ctx, batch):
+        regression_step(ctx, batch)
+        return loss
+
+    with Cohort(points_job(step=step, dataset=lambda: Points(8)), 1) as cohort:
+        cohort.meet()
+        metrics = cohort.train_epoch(0)[0]
+        cohort.finish()
+    assert metrics.avg_loss == pytest.approx(float(torch.as_tensor(loss).detach()))
+
+
+def test_a_scheduler_that_returns_no_number_is_named():
+    error, _ = end_of(points_job(scheduler=lambda step: None))
+    assert error.startswith("scheduler returned None")
+    assert "factor of the learning rate" in error
+
+
+@pytest.mark.parametrize("name", ["on_device", "compile"])
+def test_a_function_that_loses_the_model_is_named(name):
+    with Cohort(points_job(**{name: lambda *_: None}), 1) as cohort:
+        exiting = cohort.collect(Exiting, [0])[0]
+        cohort.threads[0].join(10)
+    assert exiting.error.startswith(f"{name} returned None")
+    assert cohort.codes == [ExitCode.FAILED]
+
+
+class LeavingError(BaseException):
+    """Not an Exception, as a library's own way out may be."""
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, GeneratorExit, LeavingError, SystemExit])
+def test_whatever_is_raised_in_a_step_or_a_sample_is_a_failure_with_a_name(kind):
+    def step(ctx, batch):
+        raise kind(0)
+
+    class Bad(Points):
+        def __getitem__(self, index):
+            if self.is_over:
+                raise kind(0)
+            return super().__getitem__(index)
+
+        is_over = False
+
+    error, codes = end_of(points_job(step=step))
+    assert error.startswith(f"{kind.__name__}: 0")
+    assert codes == [ExitCode.FAILED]
+
+
+def test_a_sample_that_cannot_be_read_is_named():
+    class Missing(Points):
+        broken = False
+
+        def __getitem__(self, index):
+            if self.broken and index == 3:
+                raise FileNotFoundError("no such picture")
+            return super().__getitem__(index)
+
+    def step(ctx, batch):
+        Missing.broken = True
+        return regression_step(ctx, batch)
+
+    order = Permutation(24, 7, 0).ids(0, 24).tolist()
+    assert order.index(3) >= 8, "not among the samples of the first batch"
+    job = points_job(step=step, dataset=lambda: Missing(24))
+    with Cohort(job, 1) as cohort:
+        cohort.meet()
+        cohort.train_epoch(0, windows=1)
+        cohort.release()
+        exiting = cohort.collect(Exiting, [0])[0]
+        cohort.threads[0].join(10)
+    assert exiting.error.startswith("FileNotFoundError: no such picture (test_training_worker.py:")
+    assert exiting.error.endswith("reading sample 3 of Missing")
 
 
 def test_a_loss_that_is_not_finite_is_reported_as_absent():
