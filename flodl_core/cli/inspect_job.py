@@ -60,6 +60,7 @@ def command(
         named.path,
         env=own_environment(),
         timeout_s=loaded.run.inspect_timeout_s,
+        alone="import the job in `python` to see where it ends",
     )
     facts = anyio.run(ask, backend="asyncio")
     write_line(json.dumps({"job": asdict(named.ref), **asdict(facts)}, indent=2))

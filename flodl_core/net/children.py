@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -160,6 +161,15 @@ def spawn(
     finally:
         os.close(read_end)
     return Child(process, write_end)
+
+
+def python_command(module: str, *words: str) -> list[str]:
+    """Return the command that runs a module of ours in a fresh interpreter.
+
+    The working directory is not on its search path, so that a file there cannot take the
+    name of a standard or installed module.
+    """
+    return [sys.executable, "-P", "-m", module, *words]
 
 
 def own_environment() -> dict[str, str]:

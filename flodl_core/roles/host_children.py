@@ -9,7 +9,6 @@ launcher.
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import anyio.abc
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import HostStats, RankExited
-from flodl_core.net.children import EVICTION_S, Child, ExitStatus, spawn
+from flodl_core.net.children import EVICTION_S, Child, ExitStatus, python_command, spawn
 from flodl_core.roles.orders import RankOrder, write_order
 from flodl_core.roles.process_stats import read_host_stats
 from flodl_core.roles.rank_ends import RankEnds
@@ -208,16 +207,14 @@ def start_child(
     try:
         with path.open("ab") as output:
             return spawn(
-                [
-                    sys.executable,
-                    "-m",
+                python_command(
                     f"flodl_core.roles.{role}",
                     process,
                     "--host",
                     facts.host,
                     "--order-fd",
                     str(order_fd),
-                ],
+                ),
                 env={**facts.env, **names},
                 pass_fds=(*pass_fds, order_fd),
                 stdout=output,

@@ -1,7 +1,7 @@
 """Asks a child process what the job is, so that launcher and agent load no torch."""
 
 import os
-import sys
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,18 +11,33 @@ from pydantic import TypeAdapter, ValidationError
 
 from flodl_core.errors import JobError
 from flodl_core.messages.job import JobFacts, JobRef
-from flodl_core.net.children import spawn
+from flodl_core.net.children import python_command, spawn
 from flodl_core.roles.orders import InspectOrder, write_order
 from flodl_core.units import Seconds
 
 _FACTS = TypeAdapter(JobFacts)
-_LAST_LINES = 20
+_CAUSE_CHARS = 1000
+_FRAME = re.compile(r'\s*File ".*", line \d+')
+
+SEE_IT_ALONE = "run `flodl inspect-job` with the same job to see it alone"
 
 
 async def ask_inspector(
-    job: JobRef, job_path: Path | None, *, env: Mapping[str, str], timeout_s: Seconds
+    job: JobRef,
+    job_path: Path | None,
+    *,
+    env: Mapping[str, str],
+    timeout_s: Seconds,
+    alone: str = SEE_IT_ALONE,
 ) -> JobFacts:
     """Run the inspector and return what it found.
+
+    Args:
+        job: by its name.
+        job_path: this host's copy of the file, where it is one.
+        env: of the process.
+        timeout_s: ceiling; past it the process is killed.
+        alone: the fix where the process said nothing of ours.
 
     Raises:
         JobError: the job cannot be built; the inspector's own line says why.
@@ -31,7 +46,7 @@ async def ask_inspector(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = spawn(
-                [sys.executable, "-m", "flodl_core.roles.inspector", "--order-fd", str(order_fd)],
+                python_command("flodl_core.roles.inspector", "--order-fd", str(order_fd)),
                 env=env,
                 pass_fds=(order_fd,),
                 stdout=out,
@@ -60,19 +75,25 @@ async def ask_inspector(
             return _FACTS.validate_json(lines[-1])
         except ValidationError as error:
             complaint = str(error)
-    raise _job_error(job, complaint, ended=str(status))
+    raise read_complaint(job, complaint, ended=str(status), alone=alone)
 
 
-def _job_error(job: JobRef, complaint: str, *, ended: str) -> JobError:
-    """Return the inspector's complaint as our own error."""
+def read_complaint(job: JobRef, complaint: str, *, ended: str, alone: str) -> JobError:
+    """Return what an inspector left on standard error as our own error.
+
+    Its own line says everything. Where it died before that, the last line is the cause
+    as far as anybody knows, and the last frame of a traceback says where.
+    """
     lines = [line for line in complaint.strip().splitlines() if line.strip()]
     starts = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     if starts:
         said = lines[starts[-1] :]
         fix = next((line.split("Fix: ", 1)[1] for line in said if "Fix: " in line), "")
         return JobError(said[0].removeprefix("error: "), fix=fix)
-    tail = " | ".join(lines[-_LAST_LINES:])[-2000:]
+    cause = " ".join(lines[-1].split())[-_CAUSE_CHARS:] if lines else ""
+    frames = [line.strip() for line in lines if _FRAME.match(line)]
+    where = f" ({frames[-1]})" if frames else ""
     return JobError(
-        f"inspecting job {job.name!r} ended with {ended}" + (f": {tail}" if tail else ""),
-        fix="run `flodl inspect-job` with the same job to see it alone",
+        f"inspecting job {job.name!r} ended with {ended}" + (f": {cause}{where}" if cause else ""),
+        fix=alone,
     )

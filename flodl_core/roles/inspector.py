@@ -30,7 +30,7 @@ def main() -> int:
     except FlodlError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    except Exception as error:
+    except BaseException as error:
         text = " ".join(str(error).split())
         sys.stderr.write(f"error: {type(error).__name__}: {text}\n")
         return JobError.exit_code

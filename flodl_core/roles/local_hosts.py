@@ -4,7 +4,6 @@ All of them dial in and join by the protocol of any other host. They are started
 after another, so that a box numbers its ranks the same way every time.
 """
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from flodl_core.config.schema import RunConfig
 from flodl_core.ids import HostName, RunId
 from flodl_core.messages.join import Accept, Offer
 from flodl_core.net.addresses import parse_host_port
-from flodl_core.net.children import Child, spawn
+from flodl_core.net.children import Child, python_command, spawn
 from flodl_core.net.join_link import connect_join
 from flodl_core.roles.host_children import HostFacts
 from flodl_core.roles.host_join import LocalJob, join_world
@@ -142,9 +141,7 @@ class AgentChildren:
     def _spawn(self, host: HostName, words: list[str]) -> Child:
         with self._output_path(f"{host}-agent").open("ab") as output:
             return spawn(
-                [
-                    sys.executable,
-                    "-m",
+                python_command(
                     "flodl_core.cli.main",
                     "join",
                     self._controller,
@@ -155,7 +152,7 @@ class AgentChildren:
                     "--run-dir",
                     str(self._run_dir),
                     *words,
-                ],
+                ),
                 env=self._env,
                 stdout=output,
                 stderr=output,
