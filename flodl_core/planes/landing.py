@@ -42,6 +42,7 @@ class DirectLanding:
     def __init__(self, plan: RoundPlan, region: F32) -> None:
         self._plan = plan
         self._region = region
+        self._kept: F32 | None = None
         self._scratch: F32 | None = None
 
     def place(self, index: int) -> memoryview:
@@ -49,7 +50,10 @@ class DirectLanding:
         bucket = self._plan.buckets[index]
         if is_contiguous(bucket):
             return view_of(self._region, bucket).data
-        self._scratch = np.empty(bucket_values(bucket), np.float32)
+        size = bucket_values(bucket)
+        if self._kept is None or self._kept.size < size:
+            self._kept = np.empty(size, np.float32)
+        self._scratch = self._kept[:size]
         return self._scratch.data
 
     def land(self, index: int) -> None:

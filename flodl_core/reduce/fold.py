@@ -205,7 +205,9 @@ def _check(size: int, terms: Sequence[Term], divisor: float) -> None:
     for values, mass, base in terms:
         if values.size != size or (base is not None and base.size != size):
             raise LocalProtocolError(
-                f"a contribution has {values.size} values, expected {size} as in the sum"
+                f"a contribution has {values.size} values"
+                + ("" if base is None else f" over {base.size}")
+                + f", expected {size} as in the sum"
             )
         if not 0.0 < mass <= _LARGEST:
             raise LocalProtocolError(

@@ -30,7 +30,9 @@ def cut_rule(rng: random.Random, cycle: int) -> object:
     return rule
 
 
-def assert_consistent(adopted: Mapping[int, Adopted], values: Mapping[int, tuple]) -> None:
+def assert_consistent(
+    adopted: Mapping[int, Adopted], values: Mapping[int, tuple], wire: str
+) -> None:
     """All survivors have the same bits, and they are the mean over the ranks named as accepted."""
     first, *others = adopted.values()
     for other in others:
@@ -45,7 +47,9 @@ def assert_consistent(adopted: Mapping[int, Adopted], values: Mapping[int, tuple
         masses = [n if round_ is Round.PARAMS else 1 for n, _ in accepted]
         assert end.mass == sum(masses)
         total = sum(mass * value for mass, (_, value) in zip(masses, accepted, strict=True))
-        np.testing.assert_allclose(region[:40], total / end.mass, rtol=1e-6)
+        is_narrow = wire == "bf16" and round_ is Round.PARAMS
+        apart = 2 * 9 * 2.0**-8 if is_narrow else 0.0
+        np.testing.assert_allclose(region[:40], total / end.mass, rtol=1e-6, atol=apart)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -53,7 +57,8 @@ def test_a_random_story_ends_well(seed: int) -> None:
     rng = random.Random(seed)
     hosts = random_hosts(rng)
     local = rng.random() < 0.6
-    world = World(geometry_of([40], [40]), hosts, local, rng.choice(["fake", "fake", "mux"]))
+    link, wire = rng.choice(["fake", "fake", "mux"]), rng.choice(["f32", "bf16"])
+    world = World(geometry_of([40], [40]), hosts, local, link, wire)
     alive = [rank for ranks in hosts for rank in ranks]
     rng.shuffle(alive)
     for cycle in range(rng.randint(2, 6)):
@@ -88,5 +93,5 @@ def test_a_random_story_ends_well(seed: int) -> None:
                 world.root.declare_dead(Rank(rank))
         if not adopted:
             break
-        assert_consistent(adopted, values)
+        assert_consistent(adopted, values, wire)
     world.close()
