@@ -86,9 +86,11 @@ def test_a_relay_and_an_agent_that_are_killed(launch) -> None:
     run.until_trained(1)
     run.kill(f"relay {HOST}-1")
     relay = run.until_said("alert", "rank 1")
-    assert not await_ends([run.process("rank1")] if "rank1" in run.processes() else [], SHORT_S)
+    assert not await_ends([one for one in [run.processes().get("rank1")] if one], SHORT_S)
     run.until_trained(trained_now(run) + BATCH)
-    children = [one for name, one in run.processes().items() if name in ("rank2", RELAY_2)]
+    children = [
+        one for name, one in run.processes().items() if name in ("rank2", f"relay {HOST}-2")
+    ]
     assert len(children) == 2
     run.kill(f"agent {HOST}-2")
     agent = run.until_said("alert", "rank 2")
@@ -100,10 +102,8 @@ def test_a_relay_and_an_agent_that_are_killed(launch) -> None:
     assert "relay" in relay
     assert f"{HOST}-2" in agent
     assert states(run) == ["done", "lost", "lost"]
-    assert run.summary["alerts"] == {"rank_lost": 2}
-
-
-RELAY_2 = f"relay {HOST}-2"
+    assert run.summary["alerts"]["rank_lost"] == 2
+    assert set(run.summary["alerts"]) <= {"rank_lost", "partly_counted"}
 
 
 def test_everything_ends_with_a_launcher_that_is_killed(launch) -> None:
