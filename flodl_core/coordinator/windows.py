@@ -116,7 +116,7 @@ def _deal_window(
     cadence = state.cadence
     if cadence is None or state.book.open is None:
         return {}
-    unworked = {rank for rank in ranks if state.book.reclaim(rank)}
+    unworked = {rank for rank in reversed(ranks) if state.book.reclaim(rank)}
     slots = _open_window(state, cadence, now)
     plans = {}
     for rank, batches in slots.batches.items():
