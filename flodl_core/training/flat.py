@@ -7,6 +7,7 @@ only one to touch it.
 """
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import nn
@@ -17,6 +18,9 @@ from flodl_core.training.geometry import build_geometry, dtype_name, require_sam
 from flodl_core.training.placement import F32, Binding, place_params
 from flodl_core.training.strides import overlaps_itself
 from flodl_core.training.survey import Cluster, Named, survey_model, walk_names
+
+Tree: TypeAlias = tuple[tuple[nn.Module, tuple[nn.Module | None, ...]], ...]
+"""Each module with its children."""
 
 _DRIFT_FIX = "keep the model's tensors the same from the first batch to the last"
 
@@ -85,7 +89,8 @@ class FlatLayout:
             for cluster, segment in zip(survey.buffers, geometry.buffers, strict=True)
         )
         self._locals = survey.locals
-        self._modules = tuple(model.modules())
+        self._holders = self._find_holders()
+        self._tree = _tree_of(model)
         self._census = self._count_tensors()
         self._strays_named: set[str] = set()
 
@@ -131,24 +136,47 @@ class FlatLayout:
         }
 
     def _check_census(self) -> None:
-        census = self._count_tensors()
-        if census == self._census:
+        if self._count_tensors() == self._census and _is_same_tree(self._tree):
             return
-        expected = {view.name for segment in self.geometry.params for view in segment.views}
-        expected |= {view.name for segment in self.geometry.buffers for view in segment.views}
-        expected |= {entry.name for entry in self.geometry.locals}
-        now = {entry.name for entry in walk_names(self._model)}
-        for name in sorted(now ^ expected):
+        now = {entry.name: entry.module for entry in walk_names(self._model)}
+        for name in sorted(now.keys() ^ self._holders.keys()):
             verb = "appeared in" if name in now else "is gone from"
             raise SchemaDriftError(f"{name!r} {verb} the model during the run", fix=_DRIFT_FIX)
-        self._modules = tuple(self._model.modules())
+        for name, module in now.items():
+            if module is not self._holders[name]:
+                raise SchemaDriftError(
+                    f"the module of {name!r} was replaced by another {type(module).__name__} "
+                    "during the run",
+                    fix="change the values of its tensors instead, as load_state_dict does",
+                )
+        self._tree = _tree_of(self._model)
         self._census = self._count_tensors()
 
+    def _find_holders(self) -> dict[str, nn.Module]:
+        """Return the module of each name, as the layout knows it."""
+        holders = {one.name: one.module for placed in self.params for one in placed.bindings}
+        holders |= {one.name: one.module for placed in self.buffers for one in placed.names}
+        return holders | {one.name: one.module for one in self._locals}
+
     def _count_tensors(self) -> int:
-        return sum(
-            len(module._parameters) + len(module._buffers) + len(module._modules)
-            for module in self._modules
+        """Return how many tensors the modules hold; a name that holds None is none."""
+        tables = (
+            table for module, _ in self._tree for table in (module._parameters, module._buffers)
         )
+        return sum(tensor is not None for table in tables for tensor in table.values())
+
+
+def _tree_of(model: nn.Module) -> Tree:
+    return tuple((module, tuple(module._modules.values())) for module in model.modules())
+
+
+def _is_same_tree(tree: Tree) -> bool:
+    """Return whether every module still has the very children that it had."""
+    return all(
+        len(module._modules) == len(children)
+        and all(now is then for now, then in zip(module._modules.values(), children, strict=True))
+        for module, children in tree
+    )
 
 
 def _held_by(binding: Binding) -> torch.Tensor:

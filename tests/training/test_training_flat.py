@@ -219,13 +219,27 @@ def test_buffers_may_be_rebound_in_forward():
         (lambda m: setattr(m, "extra", nn.Parameter(torch.zeros(2))), "'extra' appeared"),
         (lambda m: delattr(m, "frozen"), "'frozen' is gone"),
         (lambda m: setattr(m, "drift", torch.zeros(5)), "'drift' became"),
+        (lambda m: setattr(m, "head", nn.Linear(4, 5, bias=False)), "module of 'head.weight' was"),
+        (lambda m: setattr(m, "spare", nn.Parameter(torch.zeros(2))), "'spare' appeared"),
+        (lambda m: setattr(m, "frozen", None), "'frozen' is gone"),
     ],
 )
 def test_schema_drift_names_the_tensor(change, said):
     model = Odd()
+    model.register_parameter("spare", None)
     layout, slot, _ = snap(model)
     change(model)
     with pytest.raises(SchemaDriftError, match=said):
+        take_snapshot(layout, slot, CLAIM)
+
+
+def test_a_module_without_tensors_may_be_replaced():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))
+    layout, slot, _ = snap(model)
+    model[1] = nn.Dropout(0.5)
+    take_snapshot(layout, slot, CLAIM)
+    model[1] = nn.Linear(2, 2)
+    with pytest.raises(SchemaDriftError, match=r"'1.bias' appeared"):
         take_snapshot(layout, slot, CLAIM)
 
 

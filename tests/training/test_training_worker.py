@@ -364,6 +364,73 @@ def test_a_state_dict_assigned_in_mid_run_is_trained_on_from_there():
     assert "base" in strays[0]["names"]
 
 
+def replacing(replace):
+    """Return a step that replaces something of the model after its third batch on rank 1."""
+
+    def step(ctx, batch):
+        loss = regression_step(ctx, batch)
+        if ctx.rank == 1 and ctx.steps_applied == 3:
+            replace(ctx.model)
+        return loss
+
+    return step
+
+
+def test_a_parameter_replaced_in_a_step_is_averaged_and_the_optimizer_s_own_comes_back():
+    own = []
+
+    def replace(model):
+        own.append(model.last.bias)
+        model.last.bias = nn.Parameter(torch.full((1,), 8.0))
+
+    with Cohort(points_job(step=replacing(replace)), 2) as cohort:
+        cohort.meet()
+        cohort.train_epoch(0, windows=3)
+        same_bits(cohort)
+        strays = cohort.logs[1].named("parameters_strayed")
+        optimizer = cohort.workers[1].trainee.context.optimizer
+        cohort.finish()
+    bias = cohort.model(1).last.bias
+    assert bias is own[0]
+    assert any(bias is one for group in optimizer.param_groups for one in group["params"])
+    assert strays[0]["names"] == "last.bias"
+    assert bias.item() > 3, "the mean of about 1 and 8 is above 3"
+
+
+@pytest.mark.parametrize(
+    ("replace", "said"),
+    [
+        (
+            lambda model: setattr(model.last, "bias", nn.Parameter(torch.zeros(2))),
+            "'last.bias' became float32 [2] during the run, expected float32 [1]",
+        ),
+        (
+            lambda model: setattr(model.last, "bias", nn.Parameter(torch.zeros(1).double())),
+            "'last.bias' became float64 [1] during the run",
+        ),
+        (
+            lambda model: setattr(model, "last", nn.Linear(8, 1)),
+            "the module of 'last.weight' was replaced by another Linear",
+        ),
+    ],
+)
+def test_a_parameter_that_becomes_another_one_ends_the_rank_and_is_named(replace, said):
+    def step(ctx, batch):
+        loss = regression_step(ctx, batch)
+        replace(ctx.model)
+        return loss
+
+    with Cohort(points_job(step=step), 1) as cohort:
+        cohort.meet()
+        cohort.send(0, control.StartEpoch(plan=plan_of(8)))
+        cohort.collect(Batches, [0])
+        cohort.send(0, control.RequestParams(cycle=1))
+        exiting = cohort.collect(Exiting, [0])[0]
+        cohort.threads[0].join(10)
+    assert said in exiting.error
+    assert cohort.codes == [ExitCode.FAILED]
+
+
 def test_a_parameter_unfrozen_on_one_rank_is_reduced_on_all_from_the_next_cycle():
     def step(ctx, batch):
         loss = regression_step(ctx, batch)
