@@ -18,7 +18,7 @@ from flodl_core.training.batches import Batch, pin_batch
 from flodl_core.training.event_log import EventLog
 from flodl_core.training.generator_turns import GeneratorTurns
 from flodl_core.training.load import describe_error
-from flodl_core.training.samples import BatchPlace, PassOrder, SampleReader, reading
+from flodl_core.training.samples import BatchPlace, PassOrder, SampleReader
 from flodl_core.units import Seconds
 
 DEPTH = 2
@@ -111,7 +111,7 @@ class OwnReader:
             if place in self._ready:
                 return self._ready.pop(place)
         begun.ids = begun.ids or self._order.ids(place)
-        with reading():
+        with self._reader.turn():
             while len(begun.samples) < len(begun.ids):
                 self._read_sample(begun)
             return self._reader.join(begun.samples)
@@ -174,7 +174,7 @@ class OwnReader:
             try:
                 if self._in_hand is not begun:
                     return None
-                with reading():
+                with self._reader.turn():
                     batch = self._read_on(begun)
             finally:
                 self._turns.give_back()

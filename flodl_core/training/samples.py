@@ -2,12 +2,15 @@
 
 Random augmentation of a sample depends on (run seed, pass, sample id) alone, so it
 is the same whichever rank reads the sample, in which process, and how far ahead.
-Whoever reads has the process's random generators to itself and puts them back.
+Whoever reads has the process's random generators to itself and puts torch's back.
+
+Seeding Python's and numpy's generators takes longer than reading many a sample, so a
+reader whose samples use neither stops seeding them, and looks that it stays so.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +22,8 @@ from flodl_core.dispatch.permutation import Permutation
 from flodl_core.dispatch.seeds import derive_seed
 from flodl_core.errors import JobError
 from flodl_core.training.batches import Batch
+from flodl_core.training.callbacks import join_samples, read_sample
+from flodl_core.training.generator_watch import GeneratorWatch
 from flodl_core.training.job import MapDataset
 from flodl_core.training.signatures import seed_generators
 
@@ -89,18 +94,47 @@ class SampleReader:
         self._dataset = dataset
         self._collate = collate or default_collate
         self._seed = seed
+        self._watch = GeneratorWatch()
+        self._last_seed = 0
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Run a block that reads samples where others use the generators before and after it."""
+        self._watch.begin()
+        with reading():
+            yield
 
     def sample(self, pass_index: int, sample_id: int) -> Any:  # noqa: ANN401 - what the job says
-        """Seed the generators for one sample and read it."""
-        seed_generators(derive_seed(self._seed, "sample", pass_index, sample_id))
-        return self._dataset[sample_id]
+        """Read one sample under its seed; inside a turn."""
+        seed = self._last_seed = derive_seed(self._seed, "sample", pass_index, sample_id)
+        if self._watch.is_sparing:
+            torch.default_generator.manual_seed(seed)
+            with suppress(Exception):
+                found = read_sample(self._dataset, sample_id)
+                if self._watch.is_untouched():
+                    return found
+            self._watch.give_up()
+        seed_generators(seed)
+        with self._watch.learning():
+            return read_sample(self._dataset, sample_id)
 
     def join(self, samples: list[Any]) -> Batch:
         """Make a batch; chance in it goes on where that of the last sample ended."""
-        return self._collate(samples)
+        if self._watch.is_sparing:
+            drawn = torch.default_generator.get_state()
+            with suppress(Exception):
+                batch: Batch = join_samples(self._collate, samples)
+                if self._watch.is_untouched():
+                    return batch
+            self._watch.give_up()
+            seed_generators(self._last_seed)
+            torch.default_generator.set_state(drawn)
+        with self._watch.learning():
+            return join_samples(self._collate, samples)
 
     def read(self, pass_index: int, sample_ids: Sequence[int]) -> Batch:
-        """Read a whole batch."""
+        """Read a whole batch; the generators are left as they are then."""
+        self._watch.begin()
         return self.join([self.sample(pass_index, sample_id) for sample_id in sample_ids])
 
 
