@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from hetero_run import HeteroRun
-from hetero_tally import Tally
+from hetero_tally import Tally, rest
 
 WINDOWS = 12
 
@@ -97,7 +97,7 @@ def measure_share(words: argparse.Namespace, options: list[str]) -> dict[str, ob
         counts = list((run.state().get("elche") or {})["batch_counts"])
         run.wait_for_averages(1 + words.windows)
         begin = time.monotonic()
-        time.sleep(words.seconds)
+        rest(words.seconds)
         end = time.monotonic()
         state = run.state()
         run.end()
@@ -132,7 +132,7 @@ def measure_slow(words: argparse.Namespace, options: list[str]) -> dict[str, obj
         tally, ranks = run.tally, range(len(words.sleeps))
         before = window_rates(tally)[-5:]
         usual = statistics.median(end - begin for begin, end, _ in before)
-        time.sleep(usual / 2)
+        rest(usual / 2)
         at = time.monotonic()
         tally.slow_down(slow, words.factor)
         counted = tally.windows_done()

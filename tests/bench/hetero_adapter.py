@@ -24,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from hetero_run import HeteroRun
+from hetero_tally import rest
 from safetensors.torch import load_file
 from torch import nn
 
@@ -76,7 +77,7 @@ def _take_span(
     with HeteroRun(sleeps, job_args=job_args, options=options) as product:
         product.wait_for_averages(1 + windows)
         began = time.monotonic()
-        time.sleep(seconds)
+        rest(seconds)
         ended = time.monotonic()
         counts = (product.state().get("elche") or {}).get("batch_counts")
         print(f"  product: counts {counts}", file=sys.stderr)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from hetero_tally import Tally
+from hetero_tally import Tally, rest
 from torch import nn
 
 from flodl_core.training.job import Batch, StepContext, TrainJob
@@ -94,7 +94,7 @@ def job(
 
     def measure_alone(rank: int) -> None:
         while not all(notes.solo(other) for other in range(rank)):
-            time.sleep(_REST_S)
+            rest(_REST_S)
         alone = make_model(model)
         optimizer = torch.optim.SGD(alone.parameters(), lr=lr)
         rates = []
@@ -102,12 +102,12 @@ def job(
 
             def one(wait_s: float = factor * sleeps[rank] / 1e3) -> None:
                 _train(alone, optimizer, noise.batch([0] * batch))
-                time.sleep(wait_s)
+                rest(wait_s)
 
             rates.append(_rate_of(one, solo_s))
         notes.note_solo(rank, rates[0], rates[-1])
         while not all(notes.solo(other) for other in range(len(sleeps))):
-            time.sleep(_REST_S)
+            rest(_REST_S)
 
     def step(ctx: StepContext, data: Batch) -> float:
         if solo_s and not notes.solo(ctx.rank):
@@ -116,7 +116,7 @@ def job(
         window = seen.before(ctx.model)
         loss = _train(ctx.model, ctx.optimizer, data)
         seen.after(ctx.model)
-        time.sleep(notes.factor(ctx.rank) * sleeps[ctx.rank] / 1e3)
+        rest(notes.factor(ctx.rank) * sleeps[ctx.rank] / 1e3)
         notes.note_batch(ctx.rank, began, time.monotonic(), window)
         return loss
 
@@ -148,9 +148,9 @@ class _Adoptions:
 
 
 def _mark(model: nn.Module) -> float:
-    """Return a number that changes with the model: a sum over biases, where gradients arrive."""
+    """Return a value that every step and every average changes."""
     *_, last = model.parameters()
-    return float(last.detach().double().sum())
+    return float(last.detach()[0])
 
 
 def _train(model: nn.Module, optimizer: torch.optim.Optimizer, data: Batch) -> float:

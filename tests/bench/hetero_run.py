@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hetero_tally import Tally
+from hetero_tally import Tally, rest
 
 JOB = Path(__file__).with_name("hetero_job.py")
 LOOK_S = 0.25
@@ -152,6 +152,6 @@ class HeteroRun:
         while self._child.poll() is None and time.monotonic() < until:
             if (state := self.state()) and is_there(state):
                 return state
-            time.sleep(LOOK_S)
+            rest(LOOK_S)
         tail = (self._home / "out").read_text(errors="replace")[-2000:]
         raise RuntimeError(f"the run did not come to {what} in {limit_s:g} s:\n{tail}")

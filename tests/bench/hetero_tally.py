@@ -8,6 +8,7 @@ Who drives it: `hetero_job` writes in every rank, `hetero_adapter` and `cadence_
 All times are seconds on the machine's monotonic clock.
 """
 
+import threading
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -101,6 +102,12 @@ class Tally:
     def solo_slow(self, rank: int) -> float:
         """Return a rank's solo batches a second when it is slowed; 0 if not measured."""
         return float(self._numbers[rank, _SOLO_SLOW])
+
+
+def rest(seconds: float) -> None:
+    """Let real time pass without using the processor."""
+    if seconds > 0:
+        threading.Event().wait(seconds)
 
 
 def _span() -> int:
