@@ -27,7 +27,7 @@ class Process:
 
     pid: int
     name: str
-    """launcher, inspector, agent, relay or rank3; the host follows where there may be several."""
+    """launcher, inspector, rank3, loader rank3, agent blue or relay blue."""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.pid})"
@@ -90,6 +90,8 @@ def name_of(words: list[str]) -> str:
         return "inspector"
     if "flodl_core.roles.rank" in words:
         return words[words.index("flodl_core.roles.rank") + 1]
+    if "flodl_core.training.loader_server" in words:
+        return f"loader {words[words.index('flodl_core.training.loader_server') + 1]}"
     if "flodl_core.roles.relay" in words:
         return f"relay {host}"
     if "join" in words:

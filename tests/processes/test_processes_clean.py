@@ -127,9 +127,14 @@ def test_two_runs_of_two_hosts_leave_the_same_bits_and_nothing_else(launch) -> N
     assert even.summary["metric"] == uneven.summary["metric"]
 
 
-@pytest.mark.parametrize("ranks", [1, 5])
-def test_each_sample_is_trained_once_whatever_the_number_of_ranks(launch, ranks: int) -> None:
-    run = launch(*WORDS, "--ranks", str(ranks), "--step-ms", "0,4,8,1,2", "--epoch-splits", "2")
+@pytest.mark.parametrize(("ranks", "bind"), [(1, "127.0.0.1"), (5, "::")])
+def test_each_sample_is_trained_once_whatever_the_number_of_ranks(
+    launch, ranks: int, bind: str
+) -> None:
+    run = launch(
+        *(*WORDS, "--ranks", str(ranks), "--step-ms", "0,4,8,1,2", "--epoch-splits", "2"),
+        *("--bind", bind),
+    )
     assert run.finish() == 0
     run.check_quiet()
     halves = [SAMPLES // 2, SAMPLES - SAMPLES // 2]

@@ -107,8 +107,9 @@ def test_a_relay_and_an_agent_that_are_killed(launch) -> None:
 
 
 def test_everything_ends_with_a_launcher_that_is_killed(launch) -> None:
-    run = launch(*ENDLESS, "--hosts", "2", "--ranks-per-host", "1")
+    run = launch(*ENDLESS, "--hosts", "2", "--ranks-per-host", "1", "--loader-workers", "1")
     run.until_trained(1)
+    assert "loader rank0" in run.processes()
     assert run.flodl("checkpoint").code == 0
     run.until_said("saved", "consensus")
     run.kill("launcher")
@@ -120,6 +121,26 @@ def test_everything_ends_with_a_launcher_that_is_killed(launch) -> None:
     assert told.code != 0
     assert run.directory.name in told.err
     assert "has ended" in told.err
+
+
+def test_a_guest_that_leaves_in_the_middle_takes_only_its_own_ranks_along(launch) -> None:
+    run = launch(*ENDLESS, "--ranks", "1", "--min-rank-start", "2", "--target-ranks", "2")
+    run.until_said("joined", HOST)
+    guest = run.start_flodl("join", run.address, "--host", "guest")
+    run.until_trained(1)
+    run.kill("agent guest", number=signal.SIGTERM)
+    said = guest.finish()
+    assert said.code == 7, said
+    assert "SIGTERM" in said.err
+    assert "guest" in run.until_said("alert", "rank 1")
+    run.until_trained(trained_now(run) + BATCH)
+    late = run.flodl("join", run.address, "--host", "late")
+    assert late.code == 6, late
+    assert "the join window is closed" in late.err
+    run.signal(signal.SIGTERM)
+    assert run.finish() == 4
+    run.check_quiet()
+    assert check_consensus(run.stem)["ranks_alive"] == 1
 
 
 def test_everything_ends_with_a_launcher_that_is_killed_in_the_window(launch) -> None:
