@@ -105,6 +105,8 @@ class RankWorker:
         self._pass: int | None = None
         self._last_batch_at: Seconds | None = None
         self._lr_told: float | None = None
+        self._begins_window = True
+        """The first batch of a window is reported at once: from there on its rate is measured."""
         self._left = False
         self._perform: dict[type, Callable[..., None]] = {
             TrainBatch: self._train,
@@ -228,6 +230,9 @@ class RankWorker:
         loss = self._loss_value(self._job.step(trainee.context, batch))
         applied = trainee.context.finish_batch()
         self._note_batch(action, loss, began=began, have_data=have_data)
+        if self._begins_window:
+            self._begins_window = False
+            self._channel.flush()
         self._handle(BatchFinished(action.size, applied))
 
     def _lr_factor(self, step: int) -> float | None:
@@ -268,6 +273,7 @@ class RankWorker:
     def _snapshot(self, action: TakeSnapshot) -> None:
         assert self._rounds is not None
         self._channel.phase = RankPhase.SNAPSHOT
+        self._begins_window = True
         if action.samples:
             self._tell_lr()
         verdict = self._rounds.offer(
