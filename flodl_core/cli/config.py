@@ -35,10 +35,10 @@ def command(
     """
     import json
 
-    from flodl_core.cli.lines import write_line
+    from flodl_core.cli.lines import write_json, write_line
     from flodl_core.config.explain import config_document, explain
     from flodl_core.config.load import load_agent, load_run
-    from flodl_core.telemetry.line_file import escape_untrusted
+    from flodl_core.telemetry.line_file import show_untrusted
     from flodl_core.telemetry.summary import align_columns
 
     run = load_run({**with_step_ms(flags, step_ms), "job": job}, config_file=config_file)
@@ -48,12 +48,9 @@ def command(
         **{k: v for k, v in agent.resolved.items() if k not in run.resolved},
     }
     if as_json:
-        write_line(json.dumps(config_document(resolved), indent=2, ensure_ascii=False))
+        write_json(json.dumps(config_document(resolved), indent=2, ensure_ascii=False))
         return 0
-    rows = [
-        (row.name, escape_untrusted(row.value, keep_backslash=True), row.source)
-        for row in explain(resolved)
-    ]
+    rows = [(row.name, show_untrusted(row.value), row.source) for row in explain(resolved)]
     for line in align_columns([("setting", "value", "source"), *rows], left=(0, 1, 2)):
         write_line(line)
     return 0

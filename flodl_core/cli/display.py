@@ -16,14 +16,18 @@ from types import FrameType
 from typing import Final
 
 from flodl_core.cli.failure import describe_failure
-from flodl_core.cli.lines import write_error_line, write_line
+from flodl_core.cli.lines import write_error_line, write_json, write_line
 from flodl_core.errors import FlodlError
-from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.progress import JsonProgress, PlainProgress, Progress
 from flodl_core.telemetry.state import StateDocument
 from flodl_core.telemetry.summary import RunSummary
 
 Write = Callable[[str], object]
+
+LEAST_COLUMNS: Final = 40
+LEAST_ROWS: Final = 8
+"""A smaller terminal gets plain lines."""
 
 _HANGUP: Final = getattr(signal, "SIGHUP", None)
 
@@ -34,20 +38,25 @@ class Display:
     Args:
         progress: renders documents and the summary.
         tell: takes one line for the person who started the command.
+
+    Attributes:
+        has_begun: whether a document was shown.
     """
 
     def __init__(self, progress: Progress, tell: Write) -> None:
         self._progress = progress
         self._tell = tell
         self._is_gone = False
+        self.has_begun = False
 
     def show(self, document: StateDocument) -> None:
         """Show a newer document."""
+        self.has_begun = True
         self._try(lambda: self._progress.update(document))
 
     def say(self, line: str) -> None:
         """Show one line."""
-        text = escape_untrusted(" ".join(line.split()), keep_backslash=True)
+        text = show_untrusted(" ".join(line.split()))
         self._try(lambda: self._tell(text))
 
     def finish(self, summary: RunSummary) -> None:
@@ -67,14 +76,14 @@ class Display:
 def open_display(*, as_json: bool) -> Iterator[Display]:
     """Yield the display that suits standard output; it is closed before errors are told."""
     if as_json:
-        display = json_display(write_line)
+        display = json_display(write_json)
         try:
             yield display
         except FlodlError as error:
-            write_line(error_row(error))
+            write_json(error_row(error))
             raise
         except BaseExceptionGroup as group:
-            write_line(error_row(describe_failure(group)))
+            write_json(error_row(describe_failure(group)))
             raise
         return
     with contextlib.ExitStack() as stack:
@@ -134,11 +143,17 @@ def _live_display(stack: contextlib.ExitStack) -> Display | None:
     from flodl_core.telemetry.live_view import LiveProgress
 
     console = Console()
-    if console.is_dumb_terminal or not console.is_terminal:
+    if console.is_dumb_terminal or not console.is_terminal or _is_too_small(console.size):
         return None
     live = LiveProgress(console)
     stack.enter_context(_closing_quietly(live))
     return Display(live, lambda text: console.print(Text(text, style="yellow"), soft_wrap=True))
+
+
+def _is_too_small(size: tuple[int, int]) -> bool:
+    """Return whether a terminal of this width and height has no room for the live view."""
+    width, height = size
+    return width < LEAST_COLUMNS or height < LEAST_ROWS
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Final
 
 from flodl_core.errors import FlodlError
 from flodl_core.ids import ExitCode
-from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.line_file import show_untrusted
 
 _ARGV_FIX: Final = (
     "a token among the words of a command is readable in the process list; "
@@ -54,8 +54,8 @@ def failure_text(error: FlodlError) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
     return "\n".join(
         [
-            f"error: {escape_untrusted(lines[0], keep_backslash=True)}",
-            *(escape_untrusted(line, keep_backslash=True) for line in lines[1:]),
+            f"error: {show_untrusted(lines[0])}",
+            *(show_untrusted(line) for line in lines[1:]),
         ]
     )
 

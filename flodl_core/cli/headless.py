@@ -24,8 +24,16 @@ from flodl_core.cli.options import (
     with_step_ms,
 )
 from flodl_core.config.load import LoadedRun
+from flodl_core.errors import FlodlError
+from flodl_core.ids import ExitCode
 from flodl_core.telemetry.state import StateDocument
 from flodl_core.telemetry.summary import RunSummary
+
+
+class InterruptedEarlyError(FlodlError):
+    """Ctrl-C before the run takes signals itself, or after its end."""
+
+    exit_code = ExitCode.INTERRUPTED_SAVED
 
 
 class Launched(Protocol):
@@ -78,15 +86,28 @@ def command(
         needs_job=True,
     )
     check_job(loaded.run)
-    import anyio
-
-    from flodl_core.roles.launcher import launch
-
     with open_display(as_json=as_json) as display, detaching_on_hangup():
+        return _run(loaded, display, is_verbose=is_verbose)
+
+
+def _run(loaded: LoadedRun, display: Display, *, is_verbose: bool) -> int:
+    """Run the launcher to its end; return the exit code.
+
+    Raises:
+        InterruptedEarlyError: SIGINT came where the run does not take it itself.
+    """
+    try:
+        import anyio
+
+        from flodl_core.roles.launcher import launch
+
         return anyio.run(
             functools.partial(conduct, launch, loaded, display=display, is_verbose=is_verbose),
             backend="asyncio",
         )
+    except KeyboardInterrupt:
+        said = "interrupted" if display.has_begun else "interrupted; nothing was started"
+        raise InterruptedEarlyError(said) from None
 
 
 async def conduct(launch: Launch, loaded: LoadedRun, *, display: Display, is_verbose: bool) -> int:

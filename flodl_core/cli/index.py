@@ -46,6 +46,12 @@ class UnknownCommandError(FlodlError):
     exit_code = ExitCode.USAGE
 
 
+class CommandInterruptedError(FlodlError):
+    """SIGINT came where the command does not take it itself."""
+
+    exit_code = ExitCode.INTERRUPTED_SAVED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One subcommand as the list shows it."""
@@ -166,6 +172,17 @@ class CommandIndex(TyperGroup):
         if cmd_name.startswith("-"):
             return None
         return load_command(cmd_name)
+
+    def invoke(self, ctx: "Context") -> object:
+        """Run what was named.
+
+        Raises:
+            CommandInterruptedError: SIGINT; the library below would make a bare code of it.
+        """
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise CommandInterruptedError("interrupted") from error
 
     def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         """Write the list from the table, so that help loads no command."""

@@ -43,7 +43,7 @@ def command(
     import anyio
 
     from flodl_core.cli.job_check import check_job
-    from flodl_core.cli.lines import write_line
+    from flodl_core.cli.lines import write_json
     from flodl_core.config.load import load_run
     from flodl_core.net.children import own_environment
     from flodl_core.roles.inspection import ask_inspector
@@ -63,5 +63,5 @@ def command(
         alone="import the job in `python` to see where it ends",
     )
     facts = anyio.run(ask, backend="asyncio")
-    write_line(json.dumps({"job": asdict(named.ref), **asdict(facts)}, indent=2))
+    write_json(json.dumps({"job": asdict(named.ref), **asdict(facts)}, indent=2))
     return 0

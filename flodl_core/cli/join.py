@@ -51,10 +51,10 @@ def command(
     import anyio
 
     from flodl_core.roles.agent import Agent
-    from flodl_core.telemetry.line_file import escape_untrusted
+    from flodl_core.telemetry.line_file import show_untrusted
 
     def say(line: str) -> None:
-        write_line(escape_untrusted(line, keep_backslash=True))
+        write_line(show_untrusted(line))
 
     return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
 

@@ -8,22 +8,33 @@ Who drives it: every command that prints; `main` at the very end.
 
 import errno
 import io
+import json
 import os
 import sys
 from typing import Final, TextIO
+
+from flodl_core.telemetry.line_file import show_untrusted
 
 _READER_LEFT: Final = frozenset({errno.EPIPE, errno.EIO, errno.EBADF})
 """Nobody reads any more: nothing that anybody must be told."""
 
 
 def write_line(text: str) -> None:
-    """Write one line to standard output at once; nothing if nobody reads it any more."""
-    _write(sys.stdout, text)
+    """Write one line to standard output at once; nothing if nobody reads it any more.
+
+    Nothing in it can steer a terminal, whoever wrote it.
+    """
+    _write(sys.stdout, _harmless(text))
+
+
+def write_json(text: str) -> None:
+    """Write JSON to standard output at once; what steers a terminal is escaped as JSON does."""
+    _write(sys.stdout, "".join(map(_json_char, text)) if _is_odd(text) else text)
 
 
 def write_error_line(text: str) -> None:
-    """Write one line to standard error at once; nothing if nobody reads it any more."""
-    _write(sys.stderr, text)
+    """Write one line to standard error at once; as `write_line` does."""
+    _write(sys.stderr, _harmless(text))
 
 
 def fill_standard_streams() -> None:
@@ -50,6 +61,21 @@ def flush_standard_streams() -> None:
                 stream.flush()
         except (OSError, ValueError):
             _silence(stream)
+
+
+def _harmless(text: str) -> str:
+    return "\n".join(show_untrusted(line, limit_chars=len(line)) for line in text.split("\n"))
+
+
+def _is_odd(text: str) -> bool:
+    return show_untrusted(text, limit_chars=len(text)) != text
+
+
+def _json_char(char: str) -> str:
+    """Escape one character of JSON text; outside of strings only line ends could be meant."""
+    if char == "\n" or not _is_odd(char):
+        return char
+    return json.dumps(char)[1:-1] if ord(char) > 0x7F else f"\\u{ord(char):04x}"
 
 
 def _write(stream: TextIO | None, text: str) -> None:

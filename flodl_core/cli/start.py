@@ -24,6 +24,7 @@ def command(
     The run refuses while its quorum is not met, and says how many ranks it has.
     """
     from flodl_core.cli.attach import attached
+    from flodl_core.telemetry.quantities import plural
 
     wanted = Wanted(
         address=address,
@@ -36,5 +37,6 @@ def command(
     with attached(wanted) as found:
         answer = found.act("/start").body
         joined, quorum = answer.get("joined_ranks"), answer.get("min_rank_start")
-        write_line(f"{found.label}: the world forms with {joined} ranks (quorum {quorum})")
+        ranks = plural(joined, "rank") if isinstance(joined, int) else f"{joined} ranks"
+        write_line(f"{found.label}: the world forms with {ranks} (quorum {quorum})")
     return 0

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from flodl_core.cli.lines import write_line
+from flodl_core.cli.lines import write_json, write_line
 from flodl_core.cli.options import AsJson, ConfigFile, Verbose
 from flodl_core.cli.run_options import Address, Attach, RunDir, RunName, TokenFile, Wanted
 from flodl_core.ids import ExitCode
@@ -58,7 +58,7 @@ def command(
             with open_display(as_json=as_json) as display:
                 return watch(observed(found), display, pause=time.sleep, now=clock.now)
         if as_json:
-            write_line(json.dumps(found.body(), indent=2, ensure_ascii=False))
+            write_json(json.dumps(found.body(), indent=2, ensure_ascii=False))
             return ExitCode.DONE
         for line in render_status(found.document()):
             write_line(line)

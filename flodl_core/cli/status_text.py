@@ -6,7 +6,7 @@ Who drives it: `status`.
 """
 
 from flodl_core.ids import ClusterPhase
-from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.progress import describe_ranks, describe_training, describe_window
 from flodl_core.telemetry.quantities import (
     plural,
@@ -33,7 +33,7 @@ def render_status(document: StateDocument) -> list[str]:
     lines += [_wait(wait) for wait in document.waits]
     lines += [_alert(alert) for alert in document.alerts[-MAX_ALERTS:]]
     if document.refusals:
-        last = escape_untrusted(document.last_refusal or "?")
+        last = show_untrusted(document.last_refusal or "?")
         lines.append(_line("refused", f"{plural(document.refusals, 'join')}; last: {last}"))
     return [*lines, *_checkpoint(document), *_end(document)]
 
@@ -45,21 +45,21 @@ def _line(word: str, text: str) -> str:
 def _title(document: StateDocument) -> list[str]:
     run = document.run
     port = "" if run.port is None else f"  port {run.port}"
-    name = escape_untrusted(run.name, limit_chars=64)
+    name = show_untrusted(run.name, limit_chars=64)
     phase, age = document.phase.value, show_duration(run.uptime_s)
     title = f"{name} {run.id}  {phase}  {run.mode}{port}  {age}"
     place = run.run_dir
-    return [title, _line("files", escape_untrusted(place))] if place else [title]
+    return [title, _line("files", show_untrusted(place))] if place else [title]
 
 
 def _members(document: StateDocument) -> list[str]:
     return [
         _line(
             "joined",
-            f"{escape_untrusted(member.host, limit_chars=64)} "
-            f"({escape_untrusted(member.address)}): "
+            f"{show_untrusted(member.host, limit_chars=64)} "
+            f"({show_untrusted(member.address)}): "
             f"{plural(len(member.ranks), 'rank')} on "
-            f"{escape_untrusted(', '.join(member.local_devices))}",
+            f"{show_untrusted(', '.join(member.local_devices))}",
         )
         for member in document.members
     ]
@@ -79,15 +79,15 @@ def _reduce(document: StateDocument) -> list[str]:
 
 def _wait(wait: WaitState) -> str:
     who = "run" if wait.rank is None else f"rank {wait.rank}"
-    where = f" on {escape_untrusted(wait.host)}" if wait.host else ""
+    where = f" on {show_untrusted(wait.host)}" if wait.host else ""
     age = show_age(wait.age_s, wait.ceiling_s)
-    what, then = escape_untrusted(wait.phase), escape_untrusted(wait.outcome)
+    what, then = show_untrusted(wait.phase), show_untrusted(wait.outcome)
     return _line("waiting", f"{who}{where}: {what} {age}, then {then}")
 
 
 def _alert(alert: AlertState) -> str:
     times = f" × {alert.count}" if alert.count > 1 else ""
-    where, what = escape_untrusted(alert.path), escape_untrusted(alert.detail)
+    where, what = show_untrusted(alert.path), show_untrusted(alert.detail)
     return _line("alert", f"{alert.severity} {alert.alert_class}{times} at {where}: {what}")
 
 
@@ -98,13 +98,11 @@ def _checkpoint(document: StateDocument) -> list[str]:
     lines = []
     if saved.path is not None:
         at = f", {saved.at}" if saved.at else ""
-        lines.append(
-            _line("saved", f"{escape_untrusted(saved.path)} (version {saved.version}{at})")
-        )
+        lines.append(_line("saved", f"{show_untrusted(saved.path)} (version {saved.version}{at})"))
     if saved.saving:
         lines.append(_line("saving", "a checkpoint is being written"))
     if saved.last_error:
-        lines.append(_line("saving", f"the last try failed: {escape_untrusted(saved.last_error)}"))
+        lines.append(_line("saving", f"the last try failed: {show_untrusted(saved.last_error)}"))
     return lines
 
 
@@ -112,5 +110,5 @@ def _end(document: StateDocument) -> list[str]:
     end = document.end
     if end is None:
         return []
-    detail = f": {escape_untrusted(end.detail)}" if end.detail else ""
-    return [_line("ended", f"exit {end.exit_code}, {escape_untrusted(end.reason)}{detail}")]
+    detail = f": {show_untrusted(end.detail)}" if end.detail else ""
+    return [_line("ended", f"exit {end.exit_code}, {show_untrusted(end.reason)}{detail}")]

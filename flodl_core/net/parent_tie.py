@@ -59,7 +59,7 @@ def tie_from_environment(
     except (KeyError, ValueError) as error:
         raise LocalProtocolError(
             "this process is one of flodl's own children and was started by hand",
-            fix="start `flodl headless`, `flodl console` or `flodl join`.",
+            fix="start `flodl headless` or `flodl join`.",
         ) from error
     tie_to_parent(parent_pid, liveness_fd, on_gone=on_gone)
 

@@ -136,7 +136,7 @@ def dial_error(error: OSError, host: str, port: int) -> TransientJoinError:
     if isinstance(error, ConnectionRefusedError):
         return NobodyListensError(
             f"nothing listens at {at}",
-            fix="start `flodl headless` or `flodl console` there, or correct the port.",
+            fix="start `flodl headless` there, or correct the port.",
         )
     if isinstance(error, socket.gaierror):
         return UnknownHostError(

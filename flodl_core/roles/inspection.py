@@ -1,15 +1,20 @@
 """Asks a child process what the job is, so that launcher and agent load no torch."""
 
+import contextlib
 import os
 import re
+import signal
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 
 import anyio
 from pydantic import TypeAdapter, ValidationError
 
 from flodl_core.errors import JobError
+from flodl_core.ids import ExitCode
 from flodl_core.messages.job import JobFacts, JobRef
 from flodl_core.net.children import python_command, spawn
 from flodl_core.roles.orders import InspectOrder, write_order
@@ -20,6 +25,12 @@ _CAUSE_CHARS = 1000
 _FRAME = re.compile(r'\s*File ".*", line \d+')
 
 SEE_IT_ALONE = "run `flodl inspect-job` with the same job to see it alone"
+
+
+class InspectionInterruptedError(JobError):
+    """Somebody pressed Ctrl-C while the job was built."""
+
+    exit_code = ExitCode.INTERRUPTED_SAVED
 
 
 async def ask_inspector(
@@ -41,6 +52,7 @@ async def ask_inspector(
 
     Raises:
         JobError: the job cannot be built; the inspector's own line says why.
+        InspectionInterruptedError: SIGINT ended the wait.
     """
     order_fd = write_order(InspectOrder(job=job, job_path=job_path))
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -55,8 +67,14 @@ async def ask_inspector(
         finally:
             os.close(order_fd)
         try:
-            with anyio.fail_after(timeout_s):
+            with _noting_interrupt() as noted, anyio.fail_after(timeout_s):
                 status = await child.wait()
+        except anyio.get_cancelled_exc_class():
+            if not noted:
+                raise
+            raise InspectionInterruptedError(
+                "interrupted while the job was inspected; nothing was started"
+            ) from None
         except TimeoutError as error:
             raise JobError(
                 f"job {job.name!r} was not built in {timeout_s:g} s",
@@ -76,6 +94,26 @@ async def ask_inspector(
         except ValidationError as error:
             complaint = str(error)
     raise read_complaint(job, complaint, ended=str(status), alone=alone)
+
+
+@contextlib.contextmanager
+def _noting_interrupt() -> Iterator[list[int]]:
+    """Yield a list that gets each SIGINT inside the block; who had it before gets it too."""
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def read_complaint(job: JobRef, complaint: str, *, ended: str, alone: str) -> JobError:

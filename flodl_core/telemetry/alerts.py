@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Final
 
-from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.units import Seconds
 
 COLLAPSE_S: Final = 10.0
@@ -91,7 +91,7 @@ class AlertBook:
             severity: critical, warn or info; the usual one of the class if None.
         """
         chosen = severity or SEVERITIES.get(alert_class, "warn")
-        return self._take(alert_class, path, chosen, escape_untrusted(detail), now)
+        return self._take(alert_class, path, chosen, show_untrusted(detail), now)
 
     def flush(self, now: Seconds) -> list[AlertRecord]:
         """Emit every count that is owed; calling it twice adds nothing."""

@@ -38,6 +38,11 @@ def escape_untrusted(text: str, *, limit_chars: int = 4096, keep_backslash: bool
     return "".join(char if keep_backslash and char == "\\" else _escape_char(char) for char in cut)
 
 
+def show_untrusted(text: str, *, limit_chars: int = 4096) -> str:
+    """Return text for people, on one line and harmless to a terminal; backslashes stay."""
+    return escape_untrusted(text, limit_chars=limit_chars, keep_backslash=True)
+
+
 def _escape_char(char: str) -> str:
     if char == "\\":
         return "\\\\"

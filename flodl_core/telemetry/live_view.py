@@ -17,7 +17,7 @@ from rich.text import Text
 
 from flodl_core.ids import ClusterPhase
 from flodl_core.telemetry.changes import AlertRaised, ChangeReader, RankChanged
-from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.progress import describe, describe_training, describe_window
 from flodl_core.telemetry.quantities import (
     show_age,
@@ -85,8 +85,8 @@ def draw(document: StateDocument) -> RenderableType:
     parts += [
         Text(
             f"waiting: {'rank ' + str(wait.rank) if wait.rank is not None else 'run'} "
-            f"{escape_untrusted(wait.phase)} {show_age(wait.age_s, wait.ceiling_s)}, "
-            f"then {escape_untrusted(wait.outcome)}",
+            f"{show_untrusted(wait.phase)} {show_age(wait.age_s, wait.ceiling_s)}, "
+            f"then {show_untrusted(wait.outcome)}",
             style="yellow",
         )
         for wait in document.waits[:5]
@@ -102,7 +102,7 @@ def _bar(training: TrainingState) -> str:
 
 def _title(document: StateDocument) -> str:
     run = document.run
-    name = escape_untrusted(run.name, limit_chars=32)
+    name = show_untrusted(run.name, limit_chars=32)
     port = f"  port {run.port}" if run.port is not None else ""
     return f"{name} {run.id}  {document.phase.value}  {run.mode}{port}  {_uptime(document)}"
 
@@ -132,8 +132,8 @@ def _ranks(document: StateDocument) -> Table:
     for rank in document.ranks[:MAX_RANK_ROWS]:
         table.add_row(
             str(rank.rank),
-            Text(escape_untrusted(rank.host, limit_chars=16)),
-            Text(escape_untrusted(rank.device, limit_chars=8)),
+            Text(show_untrusted(rank.host, limit_chars=16)),
+            Text(show_untrusted(rank.device, limit_chars=8)),
             Text(rank.state.value, style="red" if rank.state.value == "lost" else ""),
             show_count(rank.batch_count),
             show_number(rank.ms_per_batch, digits=3),

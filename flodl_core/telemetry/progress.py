@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from flodl_core.ids import ClusterPhase
 from flodl_core.telemetry import changes as told
-from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.quantities import (
     plural,
     show_age,
@@ -148,15 +148,15 @@ def _tell(change: told.Change) -> str:
         case told.MemberJoined(member) | told.MemberGone(member):
             return _tell_member(member)
         case told.JoinRefused(count, last):
-            return f"{plural(count, 'join')} refused; last: {escape_untrusted(last or '?')}"
+            return f"{plural(count, 'join')} refused; last: {show_untrusted(last or '?')}"
         case told.EpochEnded(epoch, epochs):
             return _tell_epoch(epoch, epochs)
         case told.EpochEvaluated(epoch, epochs):
             return f"{epoch.epoch + 1}/{epochs} {_tell_metric(epoch)}"
         case told.RankChanged(rank):
-            return f"rank {rank.rank} on {escape_untrusted(rank.host)} is {rank.state.value}"
+            return f"rank {rank.rank} on {show_untrusted(rank.host)} is {rank.state.value}"
         case told.BundleSaved(path, version):
-            return f"{escape_untrusted(path)} (version {version})"
+            return f"{show_untrusted(path)} (version {version})"
         case _:
             return _tell_trouble(change)
 
@@ -165,26 +165,24 @@ def _tell_trouble(change: told.AlertRaised | told.WaitShown) -> str:
     if isinstance(change, told.AlertRaised):
         alert = change.alert
         times = f" × {alert.count}" if alert.count > 1 else ""
-        where = escape_untrusted(alert.path)
+        where = show_untrusted(alert.path)
         return (
             f"{alert.severity} {alert.alert_class}{times} at {where}: "
-            f"{escape_untrusted(alert.detail)}"
+            f"{show_untrusted(alert.detail)}"
         )
     wait = change.wait
     who = f"rank {wait.rank}" if wait.rank is not None else "run"
-    where = f" on {escape_untrusted(wait.host)}" if wait.host else ""
+    where = f" on {show_untrusted(wait.host)}" if wait.host else ""
     age = show_age(wait.age_s, wait.ceiling_s)
-    return (
-        f"{who}{where}: {escape_untrusted(wait.phase)} {age}, then {escape_untrusted(wait.outcome)}"
-    )
+    return f"{who}{where}: {show_untrusted(wait.phase)} {age}, then {show_untrusted(wait.outcome)}"
 
 
 def _tell_run(document: StateDocument) -> str:
     run = document.run
     port = f" on port {run.port}" if run.port is not None else ""
-    place = f", {escape_untrusted(run.run_dir)}" if run.run_dir else ""
-    mode = f"{run.mode} ({escape_untrusted(run.mode_reason)})"
-    return f"{escape_untrusted(run.name)} {run.id}{port}, {mode}{place}"
+    place = f", {show_untrusted(run.run_dir)}" if run.run_dir else ""
+    mode = f"{run.mode} ({show_untrusted(run.mode_reason)})"
+    return f"{show_untrusted(run.name)} {run.id}{port}, {mode}{place}"
 
 
 def _tell_phase(phase: ClusterPhase, document: StateDocument) -> str:
@@ -194,15 +192,15 @@ def _tell_phase(phase: ClusterPhase, document: StateDocument) -> str:
     if phase is ClusterPhase.STAGING:
         return "staging: quorum is met, waiting for the operator (flodl start)"
     if phase is ClusterPhase.FAILED and document.end is not None:
-        return f"failed: {escape_untrusted(document.end.reason)}"
+        return f"failed: {show_untrusted(document.end.reason)}"
     return phase.value
 
 
 def _tell_member(member: MemberState) -> str:
-    ranks = ", ".join(map(str, member.ranks))
-    devices = escape_untrusted(", ".join(member.local_devices))
-    host = escape_untrusted(member.host, limit_chars=64)
-    return f"{host} ({escape_untrusted(member.address)}): ranks {ranks} on {devices}"
+    ranks = f"{'rank' if len(member.ranks) == 1 else 'ranks'} {', '.join(map(str, member.ranks))}"
+    devices = show_untrusted(", ".join(member.local_devices))
+    host = show_untrusted(member.host, limit_chars=64)
+    return f"{host} ({show_untrusted(member.address)}): {ranks} on {devices}"
 
 
 def _tell_epoch(epoch: EpochState, epochs: int) -> str:
@@ -219,7 +217,7 @@ def _tell_epoch(epoch: EpochState, epochs: int) -> str:
 
 
 def _tell_metric(epoch: EpochState) -> str:
-    return f"{escape_untrusted(epoch.metric_name or 'metric')} {show_number(epoch.metric)}"
+    return f"{show_untrusted(epoch.metric_name or 'metric')} {show_number(epoch.metric)}"
 
 
 def describe_window(document: StateDocument) -> str:
@@ -231,7 +229,7 @@ def describe_window(document: StateDocument) -> str:
     elif document.cap_remaining_s is not None:
         parts.append(f"gives up in {show_duration(document.cap_remaining_s)}")
     if document.expected_hosts:
-        missing = ", ".join(escape_untrusted(host) for host in document.expected_hosts)
+        missing = ", ".join(show_untrusted(host) for host in document.expected_hosts)
         parts.append(f"not heard from: {missing}")
     return f"{document.phase.value:<8} {', '.join(parts)}"
 
@@ -244,7 +242,7 @@ def describe_training(document: StateDocument) -> str:
     parts = [
         f"epoch {min(training.epoch + 1, training.epochs)}/{training.epochs}",
         f"step {show_count(training.global_step)}",
-        f"{show_count(training.samples_done)}/{show_count(training.samples_total)} samples",
+        f"{show_count(training.samples_done)}/{plural(training.samples_total, 'sample')}",
         f"loss {show_number(training.loss)}",
         f"{show_rate(training.throughput)}/s",
         f"eta {show_duration(training.eta_s)}",
@@ -257,9 +255,9 @@ def describe_training(document: StateDocument) -> str:
 def describe_ranks(document: StateDocument) -> list[str]:
     """Return one line a rank: where it is, how fast, and its share."""
     return [
-        f"{'rank ' + str(rank.rank):<8} {escape_untrusted(rank.host, limit_chars=32)} "
-        f"{escape_untrusted(rank.device, limit_chars=16)}  {rank.state.value}  "
-        f"{show_count(rank.batch_count)} batches  "
+        f"{'rank ' + str(rank.rank):<8} {show_untrusted(rank.host, limit_chars=32)} "
+        f"{show_untrusted(rank.device, limit_chars=16)}  {rank.state.value}  "
+        f"{plural(rank.batch_count, 'batch', many='batches')}  "
         f"{show_number(rank.ms_per_batch, digits=3)} ms/batch  "
         f"share {show_percent(rank.share)}  weight {show_percent(rank.weight)}  "
         f"loss {show_number(rank.loss)}  "

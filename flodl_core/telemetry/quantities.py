@@ -71,6 +71,6 @@ def show_age(age_s: float | None, ceiling_s: float | None) -> str:
     return f"{show_duration(age_s)}/{show_duration(ceiling_s)}"
 
 
-def plural(count: int, noun: str) -> str:
-    """Return the count and its noun, with an s where it needs one."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def plural(count: int, noun: str, *, many: str = "") -> str:
+    """Return the count and its noun, as `many` or with an s where it needs one."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {many or noun + 's'}"

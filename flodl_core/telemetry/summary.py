@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import Field
 
 from flodl_core.ids import ExitCode
-from flodl_core.telemetry.line_file import escape_untrusted
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.quantities import (
     plural,
     show_count,
@@ -169,14 +169,11 @@ def render_summary(summary: RunSummary) -> str:
 
 
 def _report_lines(report: str) -> list[str]:
-    return [
-        f"  {escape_untrusted(line.expandtabs(4), keep_backslash=True)}"
-        for line in report.splitlines()
-    ]
+    return [f"  {show_untrusted(line.expandtabs(4))}" for line in report.splitlines()]
 
 
 def _headline(summary: RunSummary) -> list[str]:
-    metric = summary.metric_name or "metric"
+    metric = show_untrusted(summary.metric_name or "metric", limit_chars=40)
     facts = [
         ("samples", f"{show_count(summary.samples_trained)} trained{_left_out(summary)}"),
         ("loss", show_number(summary.loss)),
@@ -205,12 +202,22 @@ def _left_out(summary: RunSummary) -> str:
 
 
 def _rank_table(ranks: tuple[RankSummary, ...]) -> list[str]:
-    head = ("rank", "host", "device", "batches", "samples", "share", "weight", "ms/batch", "state")
+    head = (
+        "rank",
+        "host",
+        "device",
+        "batches",
+        "samples",
+        "share",
+        "last weight",
+        "ms/batch",
+        "state",
+    )
     rows = [
         (
             str(rank.rank),
-            escape_untrusted(rank.host, limit_chars=20),
-            escape_untrusted(rank.device, limit_chars=12),
+            show_untrusted(rank.host, limit_chars=16),
+            show_untrusted(rank.device, limit_chars=12),
             show_count(rank.batches),
             show_count(rank.samples),
             show_percent(rank.share),
@@ -241,13 +248,13 @@ def _paths(summary: RunSummary) -> list[str]:
         ("sample log", summary.sample_log),
         ("run directory", summary.run_dir),
     )
-    return [f"{name:<13}  {path}" for name, path in pairs if path]
+    return [f"{name:<13}  {show_untrusted(path)}" for name, path in pairs if path]
 
 
 def _alerts(summary: RunSummary) -> list[str]:
     if not summary.alerts:
         return []
-    told = ", ".join(f"{name} × {count}" for name, count in summary.alerts.items())
+    told = ", ".join(f"{show_untrusted(name)} × {count}" for name, count in summary.alerts.items())
     return [f"{'alerts':<13}  {told}"]
 
 
@@ -255,7 +262,7 @@ def _ending(summary: RunSummary) -> list[str]:
     name = _ENDINGS.get(summary.exit_code, f"ended with {summary.exit_code}")
     if summary.checkpoint is None:
         name = name.replace(" and saved", ", nothing was saved")
-    lines = ["", f"{name}: {escape_untrusted(summary.reason)}"]
+    lines = ["", f"{name}: {show_untrusted(summary.reason)}"]
     if summary.detail:
-        lines += [f"  {escape_untrusted(line)}" for line in summary.detail.splitlines()]
+        lines += [f"  {show_untrusted(line)}" for line in summary.detail.splitlines()]
     return lines

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 from cli_world import in_training, launcher_at, run_directory
@@ -174,3 +175,77 @@ def test_ctrl_c_ends_a_watch_without_a_traceback(tmp_path):
             _, errors = child.communicate(timeout=30)
     assert child.returncode == 130
     assert errors == ""
+
+
+INTERRUPT = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+        return None
+
+sys.meta_path.insert(0, Interrupt())
+from flodl_core.cli.main import main
+sys.exit(main({words!r}))
+"""
+
+
+@pytest.mark.parametrize(
+    "module", ["flodl_core.cli.app", "typer", "flodl_core.config.load", "anyio", "asyncio"]
+)
+def test_an_interrupt_while_a_command_loads_is_one_line(module, tmp_path):
+    code = INTERRUPT.format(module=module, words=["headless", "charlm", "--port", "0"])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=30,
+        check=False,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.removeprefix("error: ") == "interrupted; nothing was started\n"
+    assert not (tmp_path / "runs").exists()
+
+
+ENDLESS = """
+import threading
+from pathlib import Path
+
+Path("begun").touch()
+threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("words", [["headless", "--port", "0"], ["inspect-job"]])
+def test_an_interrupt_while_the_job_is_inspected_is_one_line(words, tmp_path):
+    (tmp_path / "endless.py").write_text(ENDLESS)
+    with subprocess.Popen(
+        [*FLODL, words[0], "endless.py", *words[1:]],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        pause = threading.Event()
+        for _ in range(900):
+            if (tmp_path / "begun").exists() or child.poll() is not None:
+                break
+            pause.wait(0.05)
+        child.send_signal(signal.SIGINT)
+        output, errors = child.communicate(timeout=30)
+    assert (child.returncode, output) == (130, "")
+    assert errors == "error: interrupted while the job was inspected; nothing was started\n"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("size", [(39, 24), (80, 7)])
+def test_a_tiny_terminal_gets_plain_lines(size):
+    columns, rows = size
+    shown, errors = on_a_terminal(COLUMNS=str(columns), LINES=str(rows))
+    assert "\x1b" not in shown
+    assert errors.splitlines()[0] == "a line"
+    assert shown.rstrip().endswith("done: finished")

@@ -48,7 +48,7 @@ class Watching:
 def test_it_ends_with_the_run_and_its_exit_code():
     watching = Watching(document(), in_training(), ended(4, "stopped"), has_files=False)
     assert watching.watch() == 4
-    assert watching.lines[-1] == "stopped early and saved: stopped"
+    assert watching.lines[-1] == "stopped early, nothing was saved: stopped"
     assert watching.notes == []
     assert watching.now_s == 2 * POLL_S
 

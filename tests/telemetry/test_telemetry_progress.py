@@ -10,9 +10,12 @@ from telemetry_documents import (
     in_training,
     member,
     rank_state,
+    training,
     wait,
 )
 
+from flodl_core.cli.status_text import render_status
+from flodl_core.telemetry.alerts import AlertBook
 from flodl_core.telemetry.progress import (
     JsonProgress,
     PlainProgress,
@@ -21,7 +24,7 @@ from flodl_core.telemetry.progress import (
     describe_window,
 )
 from flodl_core.telemetry.state import EndState, StateDocument
-from flodl_core.telemetry.summary import summarize
+from flodl_core.telemetry.summary import render_summary, summarize
 
 
 def plain(*documents, **given_):
@@ -136,3 +139,36 @@ def test_no_peer_can_add_a_line_or_a_terminal_sequence(host, detail):
     for line in shown:
         assert line.isprintable()
         assert len(line.splitlines()) == 1
+
+
+def test_one_of_a_thing_is_not_many():
+    lines = plain(
+        document(at_s=1.0, joined_ranks=1, joined_hosts=1, members=(member(ranks=(0,)),)),
+        in_training(3.0, ranks=(rank_state(batch_count=1),), training=training(samples_total=1)),
+    )
+    assert "joined   red (127.0.0.1): rank 0 on cpu:0" in lines
+    assert any("640/1 sample  loss" in line for line in lines)
+    assert any("1 batch  60 ms/batch" in line for line in lines)
+
+
+ODD = "C:\\run\x1b[31m"
+
+
+def test_every_text_of_somebody_else_is_harmless_and_backslashes_stand_once():
+    book = AlertBook()
+    (record,) = book.raise_alert("rank_lost", "root", detail=ODD, now=1.0)
+    shown = alert(detail=record.detail)
+    last = in_training(
+        5.0,
+        alerts=(shown,),
+        checkpoint=bundle_state().model_copy(update={"path": ODD}),
+        waits=(wait(9.0, phase=ODD, outcome=ODD),),
+        epochs=(epoch_state(0, metric=1.0, metric_name=ODD),),
+    )
+    last = last.model_copy(update={"run": last.run.model_copy(update={"run_dir": ODD})})
+    summary = summarize(last, exit_code=1, reason=ODD, detail=ODD, sample_log=ODD)
+    lines = [*plain(last), *render_summary(summary).split("\n"), *render_status(last)]
+    told = "\n".join(lines)
+    assert "\x1b" not in told
+    assert told.count("C:\\run\\x1b[31m") >= 12
+    assert "\\\\" not in told
