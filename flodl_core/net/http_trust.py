@@ -41,7 +41,7 @@ class TrustPolicy:
 
     operator_token: str
     require_token: bool = False
-    """Ask for the token on every request, reading ones and this machine's included."""
+    """Ask for the token for all that tells of the run or acts on it, on this machine too."""
 
 
 def distrust_of_reading(credentials: Credentials, policy: TrustPolicy) -> str | None:

@@ -314,3 +314,14 @@ async def test_whatever_answers_is_shown_only_if_it_looks_like_a_run_id(document
     async with running_port(on_http=world.app.serve) as port:
         owner = await anyio.to_thread.run_sync(describe_owner, *port.at)
     assert owner == "another program"
+
+
+@pytest.mark.parametrize("headers", [None, {"Authorization": "Bearer wrong"}])
+async def test_health_is_told_to_anybody_and_nothing_else_is(headers):
+    world = World(require_token=True)
+    answer = await ask(world, "GET", "/healthz", headers=headers)
+    assert (answer.status_code, answer.content) == (200, b"ok\n")
+    assert (await ask(world, "HEAD", "/healthz", headers=headers)).status_code == 200
+    for path in world.app._gets.keys() - {"/healthz"}:
+        refused = await ask(world, "GET", path, headers=headers)
+        assert (refused.status_code, DOCUMENT in refused.content) == (401, False)
