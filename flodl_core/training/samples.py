@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import default_collate
 
 from flodl_core.dispatch.permutation import Permutation
-from flodl_core.dispatch.seeds import derive_seed
+from flodl_core.dispatch.seeds import SeedFamily, derive_seed
 from flodl_core.errors import JobError
 from flodl_core.training.batches import Batch
 from flodl_core.training.callbacks import join_samples, read_sample
@@ -95,6 +95,7 @@ class SampleReader:
         self._collate = collate or default_collate
         self._seed = seed
         self._watch = GeneratorWatch()
+        self._seeds: tuple[int, SeedFamily] | None = None
         self._last_seed = 0
 
     @contextmanager
@@ -106,7 +107,9 @@ class SampleReader:
 
     def sample(self, pass_index: int, sample_id: int) -> Any:  # noqa: ANN401 - what the job says
         """Read one sample under its seed; inside a turn."""
-        seed = self._last_seed = derive_seed(self._seed, "sample", pass_index, sample_id)
+        if self._seeds is None or self._seeds[0] != pass_index:
+            self._seeds = (pass_index, SeedFamily(self._seed, "sample", pass_index))
+        seed = self._last_seed = self._seeds[1].seed(sample_id)
         if self._watch.is_sparing:
             torch.default_generator.manual_seed(seed)
             with suppress(Exception):

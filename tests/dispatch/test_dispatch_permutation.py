@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flodl_core.dispatch.permutation import MAX_SAMPLES, TABLE_LIMIT, Permutation, mix64
-from flodl_core.dispatch.seeds import derive_seed
+from flodl_core.dispatch.seeds import SeedFamily, derive_seed
 from flodl_core.errors import LocalProtocolError
 
 WORD = 2**64
@@ -61,6 +61,10 @@ def test_the_mix_is_the_published_splitmix64():
 @given(SEEDS, st.sampled_from(["permutation", "compute", "sample"]), st.integers(0, 9))
 def test_a_seed_is_the_first_63_bits_of_a_digest_of_all_arguments(run_seed, purpose, number):
     assert derive_seed(run_seed, purpose, number) == plain_seed(run_seed, purpose, number)
+    family = SeedFamily(run_seed, purpose)
+    assert [family.seed(n) for n in (number, 0, number)] == [
+        plain_seed(run_seed, purpose, n) for n in (number, 0, number)
+    ]
     assert 0 <= derive_seed(run_seed, purpose, number) < 2**63
 
 
