@@ -19,7 +19,6 @@ from flodl_core.coordinator.ledger import LedgerPhase
 from flodl_core.coordinator.liveness import BURNING_S
 from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import EpochFacts, RunStage, SchedulerState
-from flodl_core.elche.window_ledger import delivered_spacing
 from flodl_core.ids import RankPhase
 from flodl_core.messages import metrics, rendezvous, timing
 from flodl_core.messages.control import Shutdown
@@ -100,12 +99,11 @@ def _batches(
         state.cycle.note_boundary(now)
     gap_ms = 0.0 if record.spaced_from is None else (now - record.spaced_from) * 1000.0
     record.spaced_from = now
-    spacing = delivered_spacing(gap_ms, [row.since_previous_ms for row in message.rows])
-    for row, delivered_ms in zip(message.rows, spacing, strict=True):
+    record.ledger.measure(message.rows, gap_ms)
+    for row in message.rows:
         record.batches += 1
         record.measure_batch(row.batch_ms + row.data_ms)
         record.ledger.report(1, row.samples)
-        record.ledger.measure(row, delivered_ms)
         if row.loss is not None:
             record.loss = row.loss if math.isfinite(row.loss) else None
     if message.rows:

@@ -11,10 +11,11 @@ Who drives it: the coordinator, on reports, trigger, snapshot and finish.
     reports go to: open     closing       open
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from flodl_core.elche.window_ledger import WindowLedger
+from flodl_core.elche.window_ledger import WindowLedger, delivered_spacing
 from flodl_core.messages.timing import Batch
 from flodl_core.units import Milliseconds
 
@@ -53,10 +54,23 @@ class StepLedger:
             self.open_batches += batches
             self.open_samples += samples
 
-    def measure(self, row: Batch, delivered_ms: Milliseconds) -> None:
-        """Add what a reported batch cost; `delivered_ms` is its spacing on our clock."""
+    def measure(self, rows: Sequence[Batch], gap_ms: Milliseconds) -> None:
+        """Add what the batches of one report cost.
+
+        A window's first batch is spaced from the rank's release, on our clock. Later ones
+        carry their own spacing: reports are gathered before they are sent, so their arrivals
+        say less. A row without one is spaced by the arrivals.
+
+        Args:
+            rows: of the report.
+            gap_ms: from the report before, or from the release, to the arrival of this one.
+        """
         costs = self.closing_costs if self.phase is LedgerPhase.ARMED else self.open_costs
-        costs.record_batch(row.batch_ms, row.data_ms, delivered_ms, loss=row.loss)
+        spacing = delivered_spacing(gap_ms, [row.since_previous_ms for row in rows])
+        for row, arrived_ms in zip(rows, spacing, strict=True):
+            begins, own_ms = costs.batches == 0, row.since_previous_ms
+            delivered_ms = arrived_ms if begins or own_ms <= 0 else own_ms
+            costs.record_batch(row.batch_ms, row.data_ms, delivered_ms, loss=row.loss)
 
     def arm(self) -> None:
         """A cycle was triggered: everything so far is in its closing half."""

@@ -186,33 +186,58 @@ def test_a_chunk_in_two_ranges_is_told_before_the_step_that_releases_the_rank():
 # measures
 
 
-def test_spacing_is_taken_on_our_clock_and_the_first_batch_is_apart():
-    script = cadence_script(pinned_counts=(4, 4))
-    script.start()
-    rank = script.machine._state.cohort[0]
+def report(script, rank, *since_ms):
+    """One report of batches of 5 ms that waited 1 ms for their data."""
+    rows = tuple(
+        Batch(batch_ms=5.0, data_ms=1.0, since_previous_ms=since, step_count=1, samples=2)
+        for since in since_ms
+    )
+    script.tell(rank, Batches(rank=rank, rows=rows))
 
-    def report(*since_ms):
-        rows = tuple(
-            Batch(
-                batch_ms=5.0,
-                data_ms=1.0,
-                since_previous_ms=since,
-                step_count=1,
-                samples=2,
-            )
-            for since in since_ms
-        )
-        script.tell(0, Batches(rank=0, rows=rows))
 
+def costs_of(script, rank):
+    return script.machine._state.cohort[rank].ledger.open_costs.window(rank)
+
+
+def test_the_first_batch_is_spaced_from_the_release_and_later_ones_by_themselves():
+    script = cadence_script(pinned_counts=(4, 4)).start()
     script.now += 0.050
-    report(0.0, 10.0)
-    script.now += 0.020
-    report(999.0)
-    costs = rank.ledger.open_costs.window(0)
-    assert costs.batches == 3
-    assert costs.wall_ms == pytest.approx(15.0)
+    report(script, 0, 999.0, 10.0)  # 50 ms since the release, of which 10 are the second's
+    script.now += 0.070
+    report(script, 0, 12.0)  # gathered with nothing, and late
+    costs = costs_of(script, 0)
+    assert (costs.batches, costs.wall_ms) == (3, 15.0)
     assert costs.first_ms == pytest.approx(40.0)
-    assert costs.delivered_ms == pytest.approx(30.0)
+    assert costs.delivered_ms == pytest.approx(10.0 + 12.0)
+
+
+def test_a_batch_never_costs_less_than_its_step_and_its_data():
+    script = cadence_script(pinned_counts=(4, 4)).start()
+    script.now += 0.002
+    report(script, 0, 0.0, 3.0)
+    costs = costs_of(script, 0)
+    assert (costs.first_ms, costs.delivered_ms) == (6.0, 6.0)
+
+
+def test_rows_without_a_spacing_are_spaced_by_their_arrival():
+    script = cadence_script(pinned_counts=(4, 4)).start()
+    for pause in (0.030, 0.020, 0.040):
+        script.now += pause
+        report(script, 1, 0.0)
+    costs = costs_of(script, 1)
+    assert costs.first_ms == pytest.approx(30.0)
+    assert costs.delivered_ms == pytest.approx(60.0)
+
+
+def test_what_comes_after_the_snapshot_is_of_the_next_window():
+    script = cadence_script(pinned_counts=(1, 1)).start()
+    for rank in (0, 1):
+        script.now += 0.010
+        report(script, rank, 0.0)
+    script.ready(0, 1)
+    report(script, 0, 7.0)
+    assert costs_of(script, 0).batches == 1
+    assert script.machine._state.cohort[0].ledger.closing_costs.window(0).batches == 1
 
 
 def test_a_late_factor_of_one_is_refused():
