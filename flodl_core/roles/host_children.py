@@ -1,7 +1,7 @@
 """The children of one host: its ranks, and its relay where it has one.
 
 Starts them, learns of their ends from the system's wait, reports those, samples
-what the ranks use, and ends whatever is left. What an end means is decided
+what the ranks use, bounds what they print, and ends whatever is left. What an end means is decided
 elsewhere. Used by the agent of a further host and, for its own ranks, by the
 launcher.
 """
@@ -15,12 +15,14 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import HostStats, RankExited
 from flodl_core.net.children import EVICTION_S, Child, ExitStatus, python_command, spawn
 from flodl_core.roles.orders import RankOrder, write_order
+from flodl_core.roles.output_file import LIMIT_BYTES, shorten_output
 from flodl_core.roles.process_stats import read_host_stats
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.units import Seconds
@@ -145,11 +147,12 @@ class HostChildren:
             os.kill(child.pid, signal.SIGUSR1)
         for _ in range(_STACK_LOOKS):
             await anyio.sleep(_STACK_PAUSE_S)
-            if path.stat().st_size > before:
+            if path.stat().st_size != before:
                 break
         await anyio.sleep(_STACK_PAUSE_S)
         with path.open("rb") as output:
-            output.seek(before)
+            size = output.seek(0, os.SEEK_END)
+            output.seek(before if before <= size else max(0, size - STACK_BYTES))
             return output.read(STACK_BYTES).decode(errors="replace")
 
     def kill_all(self) -> None:
@@ -166,6 +169,7 @@ class HostChildren:
         with anyio.CancelScope(shield=True):
             for child in self._ranks.values():
                 await child.wait()
+            await self._shorten_outputs()
 
     async def _await_end(self, rank: Rank, child: Child) -> None:
         status = await child.wait()
@@ -178,7 +182,15 @@ class HostChildren:
                 stats = read_host_stats(rank, self._ranks[rank].pid)
                 if stats is not None:
                     self._report(stats)
+            await self._shorten_outputs()
             await anyio.sleep(STATS_EVERY_S)
+
+    async def _shorten_outputs(self) -> None:
+        """Keep what the ranks print within its bound, on a thread: a disk may be slow."""
+        for rank in self._ranks:
+            path = self._facts.output_path(f"rank{rank}")
+            if path.exists() and path.stat().st_size > LIMIT_BYTES:
+                await anyio.to_thread.run_sync(shorten_output, path)
 
 
 def start_child(

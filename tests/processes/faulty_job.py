@@ -6,6 +6,7 @@ from torch import nn
 from flodl_core.training.batches import Batch
 from flodl_core.training.job import TrainJob
 from flodl_core.training.step_context import StepContext
+from flodl_core.units import MIB
 
 EVERY_RANK = -1
 
@@ -37,7 +38,7 @@ def job(
     """Return the job.
 
     Args:
-        fault: none, raise, exit or nan.
+        fault: none, raise, exit, nan or chatty, which prints a mebibyte.
         rank: that it befalls; -1 for every one.
         at: number of the batch, from 1, in that rank.
         times: batches in a row.
@@ -64,6 +65,8 @@ def job(
             raise ValueError("the labels of this batch are missing")
         if fault == "exit":
             raise SystemExit(9)
+        if fault == "chatty":
+            print(f"{seen:>3} " + "a word " * (MIB // 7), flush=True)
         if fault == "nan":
             with torch.no_grad():
                 next(model.parameters()).fill_(torch.nan)

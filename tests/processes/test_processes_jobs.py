@@ -1,11 +1,14 @@
 """Jobs that go wrong in the middle: what they say, who goes on, what is kept."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from aftermath import check_each_once, logged, meta_of, sample_counts
 from safetensors.torch import load_file
+
+from flodl_core.units import MIB
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -86,3 +89,16 @@ def test_a_cohort_without_finite_values_stops_at_the_last_commit(launch) -> None
     assert (meta["reason"], meta["sync_round"]) == ("non_finite", 2)
     assert meta["samples_trained"] == 2 * 2 * 8
     assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())
+
+
+def test_what_a_chatty_job_prints_is_bounded_and_its_end_is_kept(launch) -> None:
+    run = launch(*faulty(fault="chatty", at=1, times=10_000, samples=384), "--ranks", "2")
+    assert run.finish() == 0
+    run.check_quiet()
+    for rank in range(2):
+        path = run.directory / "logs" / f"rank{rank}.out"
+        assert path.stat().st_size <= 17 * MIB
+        with path.open("rb") as output:
+            assert output.readline() == b"[older output was dropped]\n"
+            output.seek(-2 * MIB, os.SEEK_END)
+            assert any(line.startswith(b" 48 ") for line in output.readlines())
