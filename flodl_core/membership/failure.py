@@ -69,7 +69,8 @@ def describe_failure(
         ),
     ]
     if reason == NO_START:
-        head = f"{joined} ranks waited {waited} s for the operator's start, and it did not come."
+        ranks = f"{joined} {'rank' if joined == 1 else 'ranks'}"
+        head = f"{ranks} waited {waited} s for the operator's start, and it did not come."
         fix = "run `flodl start` once the hosts are in, or use start mode hybrid"
     else:
         head = f"{joined} of {quorum} ranks joined in {waited} s, so the run did not start."
@@ -84,7 +85,8 @@ def describe_failure(
 def describe_abort(why: str, waited_s: Seconds, members: Sequence[Member]) -> FailWindow:
     """Return the effect for a window that was ended from outside."""
     joined = count_ranks(members)
-    detail = f"the run was aborted after {_rounded(waited_s)} s with {joined} ranks in: {why}"
+    ranks = f"{joined} {'rank' if joined == 1 else 'ranks'}"
+    detail = f"the run was aborted after {_rounded(waited_s)} s with {ranks} in: {why}"
     return FailWindow(reason=ABORTED, detail=detail, fix="launch the run again")
 
 

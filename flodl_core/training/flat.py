@@ -174,7 +174,9 @@ def _is_same_tree(tree: Tree) -> bool:
     """Return whether every module still has the very children that it had."""
     return all(
         len(module._modules) == len(children)
-        and all(now is then for now, then in zip(module._modules.values(), children, strict=True))
+        and all(
+            held is known for held, known in zip(module._modules.values(), children, strict=True)
+        )
         for module, children in tree
     )
 

@@ -26,8 +26,9 @@ MADE_BY_A_RUN = (
 """Files of a run directory; a test of the code makes each of them."""
 
 OF_THE_READER = {
-    "train.py", "train", "use.py", "job", "out/line.safetensors", "loss.backward()", "None",
-    "optimizer.step()", "load_state_dict(assign=True)", "load_state_dict", "scikit-learn",
+    "train.py", "train", "use.py", "scored.py", "job", "out/line.safetensors", "None",
+    "loss.backward()", "optimizer.step()", "load_state_dict(assign=True)", "load_state_dict",
+    "scikit-learn",
     "lr=3e-4", "red", "[demo]", "quorum not met: 1/2", "Fix:", "wait", "waiting", "Host", "Allow",
     "Origin", "Authorization: Bearer", ".venv", "?kind=save", "?kind=now", "job(**options)",
     "pip install -e .", "pip install -e '.[demo]'", "model.to(device)", "slow", "processes",

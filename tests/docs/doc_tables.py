@@ -28,6 +28,7 @@ from flodl_core.messages import (
 )
 from flodl_core.planes import host_port
 from flodl_core.telemetry import alerts, state
+from flodl_core.training.callbacks import ARGUMENTS, called
 from flodl_core.wire import buckets, frame, handshake
 
 CHANNELS = {
@@ -258,7 +259,7 @@ def train_job():
     rows = []
     for name, _, default, said in class_fields("training/job.py", "TrainJob"):
         shown = "required" if default is None else default.strip("'")
-        rows.append((f"`{name}`", shown, said))
+        rows.append((f"`{called(name)}`" if name in ARGUMENTS else f"`{name}`", shown, said))
     return table(["field", "default", "meaning"], rows)
 
 

@@ -6,11 +6,14 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+import torch
 from doc_code import ROOT
 from doc_text import fences, read
 
 from flodl_core.checkpoint.bundle import write_bundle
 from flodl_core.checkpoint.meta import BundleFacts
+from flodl_core.training.evaluation import Evaluator
+from flodl_core.training.inspection import describe_job
 from flodl_core.training.job_name import name_job
 from flodl_core.training.load import load_job
 
@@ -32,10 +35,11 @@ def here(tmp_path, monkeypatch):
     """A reader's directory, with the files of the page."""
     monkeypatch.chdir(tmp_path)
     before = [*sys.path]
-    for name in ("train.py", "use.py"):
+    for name in ("train.py", "scored.py", "use.py"):
         (tmp_path / name).write_text(file_of_the_page(name))
     yield tmp_path
-    sys.modules.pop("train", None)
+    for name in ("train", "scored"):
+        sys.modules.pop(name, None)
     sys.path[:] = before
 
 
@@ -86,3 +90,15 @@ def test_the_job_of_the_first_page_trains_saves_and_loads_as_the_page_says(here)
     loaded = runpy.run_path("use.py")["model"].state_dict()
     assert set(loaded) == set(trained)
     assert all(bool((loaded[name] == trained[name]).all()) for name in trained)
+
+
+@pytest.mark.slow
+def test_the_scored_job_of_the_first_page_scores_and_reports(here):
+    named = name_job("scored.py:job", {})
+    job = load_job(named.ref, path=named.path)
+    assert describe_job(job, name="scored").has_eval
+    assert (job.scheduler(0), job.metric_name) == (1.0, "mse")
+    found = Evaluator(job, batch_size=32, device=torch.device("cpu"), seed=1).evaluate(job.model())
+    assert found.error is None
+    assert 0 < found.metric < 100
+    assert found.report.startswith("weights [")

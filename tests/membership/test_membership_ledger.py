@@ -200,7 +200,7 @@ def test_an_abort_reaches_every_member_that_is_in():
     assert world.kinds() == ["AnnouncePhase", "FailWindow", "AbortMember"]
     failed = world.one(FailWindow)
     assert failed.reason == "aborted"
-    assert "after 7 s with 1 ranks in: Ctrl-C" in failed.detail
+    assert "after 7 s with 1 rank in: Ctrl-C" in failed.detail
     error = window_error(failed)
     assert isinstance(error, JoinAbortedError)
     assert isinstance(error, WindowFailedError)
