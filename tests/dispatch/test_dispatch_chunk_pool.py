@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from flodl_core.dispatch.chunk_pool import ChunkPool, span_batches
-from flodl_core.dispatch.ranges import Range, merge_ranges, total_size
+from flodl_core.dispatch.ranges import Range, merge_ranges, take_samples, total_size
 from flodl_core.errors import LocalProtocolError
 
 RANKS = st.integers(0, 2)
@@ -142,6 +142,18 @@ def test_a_pool_is_done_when_all_that_exists_is_completed():
     assert pool.is_done
 
 
+def test_what_is_given_back_is_handed_out_first_and_in_its_order():
+    pool = two_spans()
+    pool.take(0, 8)
+    pool.take(0, 8)
+    pool.take(1, 8)
+    assert pool.give_back(0, keep_samples=4) == [Range(4, 4), Range(8, 8)]
+    assert pool.give_back(1) == [Range(20, 8)]
+    assert pool.outstanding(0) == (Range(0, 4),)
+    assert [pool.take(1, 100) for _ in range(3)] == [Range(20, 8), Range(4, 4), Range(8, 8)]
+    pool.check()
+
+
 def test_a_bare_pool_gives_the_last_span_the_remainder():
     pool = ChunkPool.bare(Range(5, 11), 3)
     assert [pool.residue(rank) for rank in range(3)] == [Range(5, 3), Range(8, 3), Range(11, 5)]
@@ -221,6 +233,14 @@ class EverySampleIsHandedOutOnce(RuleBasedStateMachine):
     def forfeit(self, rank):
         assert self.pool.forfeit(rank) == self.held[rank]
         self.held[rank] = []
+
+    @rule(rank=RANKS, keep=st.integers(0, 15))
+    def give_back(self, rank, keep):
+        held = self.held[rank]
+        kept, returned = take_samples(held, keep)
+        assert self.pool.give_back(rank, keep_samples=keep) == returned
+        self.held[rank] = list(self.pool.outstanding(rank))
+        assert self.held[rank] == kept
 
     @invariant()
     def every_sample_is_in_one_place(self):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_core.dispatch.final_window import FinalWindow, apportion, is_final_window
+from flodl_core.dispatch.final_window import apportion, is_final_window
 from flodl_core.errors import LocalProtocolError
 
 COUNTS = st.lists(st.integers(0, 30), min_size=1, max_size=7).filter(any)
@@ -70,39 +70,3 @@ def test_numbers_that_cannot_be_apportioned_are_our_bug(remaining, counts):
 @pytest.mark.parametrize(("remaining", "final"), [(0, False), (1, True), (20, True), (21, False)])
 def test_the_final_window_begins_below_the_sum_of_counts_plus_world(remaining, final):
     assert is_final_window(remaining, (10, 5, 3)) == final
-
-
-def test_slots_are_pinned_once_and_kept_while_the_pool_drains():
-    window = FinalWindow()
-    assert window.review(0, (10, 5, 3), remaining_batches=40) is None
-    assert window.review(0, (10, 5, 3), remaining_batches=20) == (10, 6, 4)
-    assert window.review(0, (10, 5, 3), remaining_batches=4) == (10, 6, 4)
-    assert window.slots == (10, 6, 4)
-
-
-def test_new_counts_or_a_new_epoch_pin_again_from_what_is_left():
-    window = FinalWindow()
-    window.review(0, (10, 5, 3), remaining_batches=20)
-    assert window.review(0, (10, 0, 3), remaining_batches=13) == (10, 0, 3)
-    assert window.review(1, (10, 0, 3), remaining_batches=15) == (10, 0, 5)
-
-
-def test_slots_are_cleared_outside_the_range_and_without_a_pool():
-    window = FinalWindow()
-    for remaining in (0, 21, None):
-        window.review(0, (10, 5, 3), remaining_batches=20)
-        assert window.review(0, (10, 5, 3), remaining_batches=remaining) is None
-        assert window.slots is None
-    assert window.review(0, (10, 5, 3), remaining_batches=19) == (10, 5, 4)
-
-
-def test_nobody_alive_means_no_slots():
-    assert FinalWindow().review(0, (0, 0), remaining_batches=1) is None
-
-
-def test_clearing_forgets_the_slots():
-    window = FinalWindow()
-    window.review(0, (4, 4), remaining_batches=6)
-    window.clear()
-    assert window.slots is None
-    assert window.review(0, (4, 4), remaining_batches=4) == (2, 2)
