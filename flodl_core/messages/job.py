@@ -83,7 +83,7 @@ class JobFacts:
     model_sig: str
     layout_sig: str
     model_entries: tuple[str, ...]
-    """One line a tensor, `param|name|dtype|shape`, so that a refusal can name the first difference."""
+    """One line a tensor, `param|name|dtype|shape`: a refusal names the first difference."""
     model_bytes: int
     geometry: Geometry
     devices: tuple[str, ...]

@@ -140,8 +140,8 @@ class ClientHandshake:
         if version == HANDSHAKE_VERSION and status == _Status.TOKEN_REQUIRED:
             raise TokenRequiredError(
                 "the controller admits nobody without the join token",
-                fix="give --token-file or set FLODL_TOKEN; the launcher keeps the token in the file "
-                "`token` of its run directory",
+                fix="give --token-file or set FLODL_TOKEN; the launcher keeps the token in "
+                "the file `token` of its run directory",
             )
         if version != HANDSHAKE_VERSION or status != _Status.OK:
             raise BadFrameError("the reply is not one of a flodl port", fix=_NOT_FLODL)
