@@ -14,7 +14,9 @@ follows the windows after it. Quiet machine, one script at a time. It asserts no
 import argparse
 import json
 import shlex
+import signal
 import statistics
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,10 +174,11 @@ def main() -> None:
     words.add_argument("--overhead-target", type=float)
     words.add_argument("--slow-rank", type=int, default=1)
     words.add_argument("--factor", type=float, default=10.0)
-    words.add_argument("--after", type=int, default=14, help="windows that slow follows")
+    words.add_argument("--after", type=int, default=12, help="windows that slow follows")
     words.add_argument("--options", default="", help="further options of flodl headless")
     words.add_argument("--out", type=Path)
     given = words.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     given.sleeps = [float(sleep) for sleep in given.sleeps.split(",")]
     options = ["--mode", "cpu_cadence", *shlex.split(given.options)]
     if given.overhead_target is not None:
