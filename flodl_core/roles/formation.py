@@ -6,11 +6,19 @@ from pathlib import Path
 from flodl_core.config.schema import RunConfig
 from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.settings import CoordinatorSettings
+from flodl_core.elche.election import DeviceFacts, hardware_prior
+from flodl_core.elche.hardware import read_gpu_untrusted
+from flodl_core.elche.report import StartValues
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
 from flodl_core.ids import HostName, Mode, Rank, RunId
 from flodl_core.membership.events import FormWorld
-from flodl_core.membership.roster import ConnectionId, host_ranks, shares_layout
+from flodl_core.membership.roster import (
+    ConnectionId,
+    SeatedMember,
+    host_ranks,
+    shares_layout,
+)
 from flodl_core.messages.job import Envelope, JobFacts, JobRef, RunSpec
 
 
@@ -75,7 +83,9 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
     )
 
 
-def compose_settings(config: RunConfig, envelope: Envelope) -> CoordinatorSettings:
+def compose_settings(
+    config: RunConfig, envelope: Envelope, roster: tuple[SeatedMember, ...]
+) -> CoordinatorSettings:
     """Return the scheduler's own numbers.
 
     Raises:
@@ -107,8 +117,22 @@ def compose_settings(config: RunConfig, envelope: Envelope) -> CoordinatorSettin
             ),
             guard=config.guard,
             late_factor=config.late_factor,
+            start=StartValues(anchor_rank=hardware_prior(devices_of(roster))),
         ),
     )
+
+
+def devices_of(roster: tuple[SeatedMember, ...]) -> dict[Rank, DeviceFacts | None]:
+    """Return what is known of each rank's device; None of a CPU, and where a host did not say."""
+    devices: dict[Rank, DeviceFacts | None] = {}
+    for seat in roster:
+        hello = seat.member.hello
+        for rank, device in zip(seat.ranks, hello.local_devices, strict=True):
+            kind, _, number = device.partition(":")
+            index = int(number) if kind == "cuda" and number.isdecimal() else len(hello.gpus)
+            is_known = index < len(hello.gpus)
+            devices[rank] = read_gpu_untrusted(hello.gpus[index]) if is_known else None
+    return devices
 
 
 def seats_of(formed: FormWorld) -> dict[Rank, ConnectionId]:

@@ -233,7 +233,7 @@ class RunRoom:
     def _formed(self, formed: FormWorld) -> None:
         envelope = compose_envelope(self._plan, formed, controller=self._dialled)
         try:
-            settings = compose_settings(self._plan.config, envelope)
+            settings = compose_settings(self._plan.config, envelope, formed.roster)
         except ConfigError as error:
             self._fail(error)
             return

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from flodl_core.elche.election import DeviceFacts
+from flodl_core.elche.hardware import describe_gpu
 from flodl_core.errors import FlodlError, JobError, NonFiniteError
 from flodl_core.messages.job import JobFacts, JobRef
 from flodl_core.training.geometry import build_geometry
@@ -67,7 +69,7 @@ def describe_job(job: TrainJob, *, name: str) -> JobFacts:
         model_bytes=4 * (geometry.params_numel + geometry.buffers_numel),
         geometry=geometry,
         devices=local_devices(),
-        gpus=tuple(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())),
+        gpus=tuple(_gpu(index) for index in range(torch.cuda.device_count())),
         torch_variant=torch_variant(),
         nccl_version=nccl_version(),
         batch_size=job.batch_size,
@@ -154,6 +156,16 @@ def local_devices() -> tuple[str, ...]:
     if torch.backends.mps.is_available():
         return ("mps",)
     return ("cpu:0",)
+
+
+def _gpu(index: int) -> str:
+    properties = torch.cuda.get_device_properties(index)
+    facts = DeviceFacts(
+        vendor="nvidia" if torch.version.hip is None else "amd",
+        generation=properties.major,
+        memory_gb=properties.total_memory / 2**30,
+    )
+    return describe_gpu(properties.name, facts)
 
 
 def torch_variant() -> str:

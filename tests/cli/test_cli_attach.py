@@ -1,4 +1,4 @@
-"""status, start, stop and checkpoint: the run is found, asked with its token, and quoted."""
+"""status, start, stop, checkpoint and drain: the run is found, asked with its token, and quoted."""
 
 import json
 
@@ -80,6 +80,21 @@ def test_checkpoint_is_asked_for(flodl, refused, run):
     assert (code, out) == (0, f"night-{RUN_ID}: checkpoint requested; saved at the next commit\n")
     run.set("/checkpoint", {"error": "the run is not training yet"}, status=409)
     assert refused("checkpoint") == (1, "error: the run is not training yet\n")
+
+
+def test_drain_names_the_host_and_says_what_follows(flodl, refused, run):
+    run.set("/drain", {"draining": True, "what_follows": "its ranks leave"})
+    code, out, _ = flodl("drain", "blue")
+    assert (code, out) == (0, f"night-{RUN_ID}: draining blue; its ranks leave\n")
+    assert [path for _, path, _ in run.asked] == ["/drain?host=blue"]
+    run.set("/drain", {"error": "host blue is the last one with a rank"}, status=409)
+    assert refused("drain", "blue") == (1, "error: host blue is the last one with a rank\n")
+
+
+def test_drain_without_a_host_is_a_usage_error(refused):
+    code, text = refused("drain")
+    assert code == 2
+    assert "HOST" in text
 
 
 @pytest.mark.parametrize("command", ["status", "start", "stop", "checkpoint"])

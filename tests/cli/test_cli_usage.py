@@ -107,7 +107,7 @@ def test_the_variables_of_a_child_process_are_no_settings(flodl, monkeypatch):
 def test_flodl_alone_shows_the_commands_and_examples(flodl):
     code, out, err = flodl()
     assert (code, err) == (0, "")
-    for name in ("headless", "join", "status", "start", "stop", "checkpoint", "config"):
+    for name in ("headless", "join", "status", "start", "stop", "checkpoint", "drain", "config"):
         assert f"\n  {name} " in out
     assert "flodl headless charlm --hosts 2 --ranks-per-host 2" in out
     assert flodl("--help")[1] == out
