@@ -7,7 +7,12 @@ Who drives it: `status`.
 
 from flodl_core.ids import ClusterPhase
 from flodl_core.telemetry.line_file import show_untrusted
-from flodl_core.telemetry.progress import describe_ranks, describe_training, describe_window
+from flodl_core.telemetry.progress import (
+    describe_cadence,
+    describe_ranks,
+    describe_training,
+    describe_window,
+)
 from flodl_core.telemetry.quantities import (
     plural,
     show_age,
@@ -30,6 +35,7 @@ def render_status(document: StateDocument) -> list[str]:
         lines += _members(document)
     elif document.training is not None:
         lines += [describe_training(document), *_reduce(document), *describe_ranks(document)]
+        lines += describe_cadence(document)
     lines += [_wait(wait) for wait in document.waits]
     lines += [_alert(alert) for alert in document.alerts[-MAX_ALERTS:]]
     if document.refusals:

@@ -18,7 +18,12 @@ from rich.text import Text
 from flodl_core.ids import ClusterPhase
 from flodl_core.telemetry.changes import AlertRaised, ChangeReader, RankChanged
 from flodl_core.telemetry.line_file import show_untrusted
-from flodl_core.telemetry.progress import describe, describe_training, describe_window
+from flodl_core.telemetry.progress import (
+    describe,
+    describe_cadence,
+    describe_training,
+    describe_window,
+)
 from flodl_core.telemetry.quantities import (
     show_age,
     show_bytes,
@@ -77,7 +82,10 @@ def draw(document: StateDocument) -> RenderableType:
         parts.append(Text(describe_window(document)))
     if document.training is not None:
         parts.append(Text(_bar(document.training)))
-        parts.append(Text(describe_training(document), no_wrap=True, overflow="ellipsis"))
+        parts += [
+            Text(line, no_wrap=True, overflow="ellipsis")
+            for line in (describe_training(document), *describe_cadence(document))
+        ]
     if document.reduce is not None:
         parts.append(Text(_reduce(document), no_wrap=True, overflow="ellipsis"))
     if document.ranks:

@@ -69,7 +69,7 @@ class PlainProgress:
             if self._is_due("training", document, self._interval_s):
                 self._write(describe_training(document))
             if self._is_due("ranks", document, RANKS_INTERVAL_S):
-                for line in describe_ranks(document):
+                for line in [*describe_ranks(document), *describe_cadence(document)]:
                     self._write(line)
 
     def _is_due(self, what: str, document: StateDocument, interval_s: float) -> bool:
@@ -113,6 +113,11 @@ class JsonProgress:
         """Write the summary as the last object."""
         self._write(f'{{"event":"summary","summary":{summary_json(summary)}}}')
 
+
+NO_CADENCE: Final = "inapplicable"
+"""The phase of a cadence where everybody does one batch between two averages."""
+
+MAX_SHOWN_COUNTS: Final = 16
 
 _EVENT_NAMES: Final = {
     told.RunShown: "run",
@@ -264,3 +269,14 @@ def describe_ranks(document: StateDocument) -> list[str]:
         f"heard {show_age(rank.heartbeat_age_s, rank.heartbeat_ceiling_s)}"
         for rank in document.ranks
     ]
+
+
+def describe_cadence(document: StateDocument) -> list[str]:
+    """Return a line about who does how many batches, and why; none where everybody does one."""
+    elche = document.elche
+    if elche is None or elche.phase == NO_CADENCE:
+        return []
+    shown = ", ".join(map(str, elche.batch_counts[:MAX_SHOWN_COUNTS]))
+    more = "" if len(elche.batch_counts) <= MAX_SHOWN_COUNTS else ", …"
+    why = show_untrusted(elche.reason)
+    return [f"{'cadence':<8} {show_untrusted(elche.phase)}  counts {shown}{more}  {why}"]

@@ -19,11 +19,12 @@ from flodl_core.telemetry.alerts import AlertBook
 from flodl_core.telemetry.progress import (
     JsonProgress,
     PlainProgress,
+    describe_cadence,
     describe_ranks,
     describe_training,
     describe_window,
 )
-from flodl_core.telemetry.state import EndState, StateDocument
+from flodl_core.telemetry.state import ElcheState, EndState, StateDocument
 from flodl_core.telemetry.summary import render_summary, summarize
 
 
@@ -55,6 +56,32 @@ def test_a_run_reads_as_a_story():
         "train    epoch 1/3  step 40  640/6,000 samples  loss 2.5  412/s  eta 1m20s  sync 14.2 ms",
         *describe_ranks(in_training()),
     ]
+
+
+def test_who_does_how_many_batches_is_told_with_its_reason():
+    elche = ElcheState(
+        phase="stable",
+        anchor=10,
+        anchor_rank=2,
+        batch_counts=(87, 88, 10),
+        reason="averaging takes 1.8% of a window: the anchor stays at 10 batches of rank 2",
+    )
+    assert describe_cadence(in_training(elche=elche)) == [
+        "cadence  stable  counts 87, 88, 10  averaging takes 1.8% of a window: "
+        "the anchor stays at 10 batches of rank 2"
+    ]
+    lines = plain(in_training(0.0, elche=elche))
+    assert lines[-1].startswith("cadence  stable  counts 87, 88, 10")
+    many = elche.model_copy(update={"batch_counts": (7,) * 20, "reason": "x\x1b[2J"})
+    (line,) = describe_cadence(in_training(elche=many))
+    assert line.startswith("cadence  stable  counts " + "7, " * 15 + "7, …")
+    assert "\x1b" not in line
+
+
+def test_where_everybody_does_one_batch_nothing_is_told_of_counts():
+    sync = ElcheState(phase="inapplicable", anchor=1, batch_counts=(1, 1))
+    assert describe_cadence(in_training(elche=sync)) == []
+    assert describe_cadence(in_training()) == []
 
 
 def test_progress_comes_every_few_seconds_of_the_run():
