@@ -19,8 +19,8 @@ from flodl_core.coordinator.cohort import RankRecord
 from flodl_core.coordinator.state import RunStage, SchedulerState, Window
 from flodl_core.units import Seconds
 
-REPORT_LAG_S: Seconds = 0.06
-"""How old a rank's last batch may be when we hear of it: reports are gathered."""
+REPORT_LAG_S: Seconds = 0.1
+"""How old a rank's last batch may be when we hear of it: reports are gathered, and travel."""
 
 LOOKS_A_WINDOW = 4
 _LEAST_LOOK_S: Seconds = 0.02

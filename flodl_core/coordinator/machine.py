@@ -184,5 +184,9 @@ class Coordinator:
             assert not record.alive or record.heard_at is not None, f"{record.where} was not heard"
         assert not state.ending or state.closing is not None or self.ended, "an end without a plan"
         assert not state.out, "effects were left behind"
+        if state.cadence is not None and not state.ending:
+            counted, alive = set(state.cadence.balancer.counts), set(state.cohort.alive_ranks)
+            expected = {record.rank for record in state.rendezvous.missing}
+            assert counted == alive | expected, f"counts of {counted}, alive are {alive}"
         trained = sum(record.trained_samples for record in state.cohort)
         assert trained == state.book.trained_samples, "the records and the book disagree"
