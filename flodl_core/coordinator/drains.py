@@ -82,7 +82,7 @@ def dismiss(state: SchedulerState, now: Seconds) -> bool:
         ranks = ", ".join(str(record.rank) for record in leaving if record.host == host)
         state.announce(
             "host_drained",
-            f"host {host} is drained: rank {ranks} left, {len(state.cohort.alive)} ranks go on",
+            f"host {host} is drained: rank {ranks} left; left to go on: {len(state.cohort.alive)}",
             host=host,
         )
     return True

@@ -79,7 +79,7 @@ def close_done(state: SchedulerState, now: Seconds) -> None:
             save_reason=SaveReason.GRACEFUL_SHUTDOWN,
             label="finished",
             detail=f"{state.book.trained_samples} samples trained, "
-            f"{state.book.dropped_samples} dropped, {state.syncs} syncs",
+            f"{state.book.dropped_samples} dropped, syncs: {state.syncs}",
             since=now,
             ask=True,
             plain=True,

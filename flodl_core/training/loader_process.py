@@ -8,9 +8,9 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 
 from flodl_core.errors import JobError
+from flodl_core.net.children import python_command
 from flodl_core.net.shared_memory import guard_from_forks, unguard
 from flodl_core.training.loader_wire import (
     LoaderOrder,
@@ -46,7 +46,7 @@ class LoaderProcess:
         with theirs:
             words = ["--parent", str(os.getpid()), "--control-fd", str(theirs.fileno())]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _SERVER, name, *words],
+                python_command(_SERVER, name, *words),
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
