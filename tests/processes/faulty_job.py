@@ -9,6 +9,7 @@ from flodl_core.training.step_context import StepContext
 from flodl_core.units import MIB
 
 EVERY_RANK = -1
+Numbers = int | tuple[int, ...]
 
 
 class Points:
@@ -28,9 +29,9 @@ class Points:
 def job(
     *,
     fault: str = "none",
-    rank: int = EVERY_RANK,
-    at: int = 2,
-    times: int = 1,
+    rank: Numbers = EVERY_RANK,
+    at: Numbers = 2,
+    times: Numbers = 1,
     width: int = 4,
     slope: float = 2.0,
     samples: int = 256,
@@ -39,7 +40,8 @@ def job(
 
     Args:
         fault: none, raise, exit, nan or chatty, which prints a mebibyte.
-        rank: that it befalls; -1 for every one.
+        rank: that it befalls; -1 for every one. Several are several faults, each
+            with its own `at` and `times`.
         at: number of the batch, from 1, in that rank.
         times: batches in a row.
         width: of the hidden layer.
@@ -47,6 +49,7 @@ def job(
         samples: of the data.
     """
     seen = 0
+    faults = list(zip(each(rank), each(at), each(times), strict=True))
 
     def step(ctx: StepContext, batch: Batch) -> torch.Tensor:
         nonlocal seen
@@ -56,8 +59,9 @@ def job(
         loss = nn.functional.mse_loss(ctx.model(x), y)
         ctx.backward(loss)
         ctx.optimizer_step()
-        if rank in (EVERY_RANK, ctx.rank) and at <= seen < at + times:
-            go_wrong(ctx.model)
+        for whom, first, batches in faults:
+            if whom in (EVERY_RANK, ctx.rank) and first <= seen < first + batches:
+                go_wrong(ctx.model)
         return loss
 
     def go_wrong(model: nn.Module) -> None:
@@ -79,3 +83,8 @@ def job(
         batch_size=8,
         epochs=2,
     )
+
+
+def each(numbers: Numbers) -> tuple[int, ...]:
+    """One number or several, as several."""
+    return numbers if isinstance(numbers, tuple) else (numbers,)
