@@ -71,15 +71,23 @@ def close_for_stop(state: SchedulerState, now: Seconds, *, ask: bool = True) -> 
 
 
 def close_done(state: SchedulerState, now: Seconds) -> None:
-    """Save and leave because every sample of every pass is accounted for."""
+    """Save and leave because every sample of every pass is accounted for.
+
+    A run in which no optimizer step was ever applied has trained nothing, and says so.
+    """
+    trained, dropped = state.book.trained_samples, state.book.dropped_samples
+    detail = f"{trained} samples trained, {dropped} dropped, syncs: {state.syncs}"
+    is_barren = trained == 0 and dropped > 0
+    if is_barren:
+        detail += "; no optimizer step was ever applied: let step call ctx.optimizer_step()"
+        state.alert(Severity.CRITICAL, "nothing_trained", detail)
     begin_closing(
         state,
         Closing(
-            exit_code=ExitCode.DONE,
+            exit_code=ExitCode.FAILED if is_barren else ExitCode.DONE,
             save_reason=SaveReason.GRACEFUL_SHUTDOWN,
-            label="finished",
-            detail=f"{state.book.trained_samples} samples trained, "
-            f"{state.book.dropped_samples} dropped, syncs: {state.syncs}",
+            label="nothing_trained" if is_barren else "finished",
+            detail=detail,
             since=now,
             ask=True,
             plain=True,

@@ -283,6 +283,22 @@ def test_an_unrealized_cycle_drops_what_was_skipped_and_keeps_the_version():
     assert script.machine.view(script.now).reduce.version == 2
 
 
+def test_a_run_without_any_optimizer_step_ends_as_a_failure_that_says_so():
+    script = Script((("red", 1),), n_samples=2).start()
+    script.batch(0)
+    script.ready(0, 1, n=0)
+    script.rounds(1, [tally(0, n=0)])
+    script.ack(0, 1, Sync.UNREALIZED)
+    script.metrics(0, 2)
+    script.checkpoint_result(0, 0)
+    script.saved(0)
+    end = ends(script.exiting(0))
+    assert (end.exit_code, end.reason) == (1, "nothing_trained")
+    assert end.detail.startswith("0 samples trained, 2 dropped")
+    assert "ctx.optimizer_step()" in end.detail
+    assert [alert.alert_class for alert in of(script.said, RaiseAlert)] == ["nothing_trained"]
+
+
 def test_a_tally_above_what_a_rank_holds_is_cut_and_noted():
     script = Script((("red", 1),), n_samples=2).start()
     script.batch(0)
