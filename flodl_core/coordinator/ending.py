@@ -73,13 +73,16 @@ def close_for_stop(state: SchedulerState, now: Seconds, *, ask: bool = True) -> 
 def close_done(state: SchedulerState, now: Seconds) -> None:
     """Save and leave because every sample of every pass is accounted for.
 
-    A run in which no optimizer step was ever applied has trained nothing, and says so.
+    A run of which every sample was dropped has trained nothing, and says so.
     """
     trained, dropped = state.book.trained_samples, state.book.dropped_samples
     detail = f"{trained} samples trained, {dropped} dropped, syncs: {state.syncs}"
     is_barren = trained == 0 and dropped > 0
     if is_barren:
-        detail += "; no optimizer step was ever applied: let step call ctx.optimizer_step()"
+        detail += (
+            "; every sample was dropped: where no optimizer step was applied, let step call "
+            "ctx.optimizer_step()"
+        )
         state.alert(Severity.CRITICAL, "nothing_trained", detail)
     begin_closing(
         state,

@@ -109,6 +109,7 @@ class EndOracle:
         lost_all = len(self.struck | left) == scenario.world_size
         causes = {
             "finished": True,
+            "nothing_trained": Action.POISON in applied or scenario.skip_share > 0,
             "stopped": any(order.kind is not None for order in scenario.orders),
             SaveReason.REDUCE_STALL.value: hangs or Action.STICK in applied,
             SaveReason.NON_FINITE.value: Action.POISON in applied,
