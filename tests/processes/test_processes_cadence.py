@@ -8,8 +8,6 @@ import pytest
 from aftermath import check_each_once, logged, meta_of, sample_counts
 from harness import SHORT_S, Launched
 
-from flodl_core.net import clock
-
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 
 HOST = platform.node()
@@ -23,6 +21,7 @@ LONG_WINDOWS = (
     *("--anchor", "400", "--max-anchor", "400"),
 )
 """A window takes at least twenty seconds."""
+WHOLE_WINDOW = 2 * 400 * BATCH
 
 
 def pass_of(samples: int, *step_ms: int) -> tuple[str, ...]:
@@ -107,15 +106,13 @@ def test_pinned_counts_of_another_number_of_ranks_start_nothing(launch) -> None:
 def test_a_terminate_signal_cuts_a_long_window_and_saves_it(launch) -> None:
     run = launch(*LONG_WINDOWS, "--ranks", "2")
     run.until("a batch of each", lambda: min(steps_in_window(run), default=0) > 0)
-    began = clock.now()
     run.signal(signal.SIGTERM)
     assert run.finish() == 4
-    assert clock.now() - began < 15.0
     run.check_quiet()
     meta = meta_of(run.stem)
     assert meta["sync_round"] == 1
     trained = sample_counts(run.directory / "samples.jsonl")[0]
-    assert meta["samples_trained"] == len(trained) > 0
+    assert 0 < meta["samples_trained"] == len(trained) < WHOLE_WINDOW
     uncovered = meta["coverage"]["per_epoch"][0]["uncovered_ranges"]
     assert sum(size for _, size in uncovered) == 40_000 - len(trained)
 
@@ -124,7 +121,8 @@ def test_a_checkpoint_cuts_a_long_window_and_the_run_goes_on(launch) -> None:
     run = launch(*LONG_WINDOWS, "--ranks", "2")
     run.until("a batch of each", lambda: min(steps_in_window(run), default=0) > 0)
     assert run.flodl("checkpoint").code == 0
-    run.until_said("saved", "version 1", 15.0)
+    run.until_said("saved", "version 1")
+    assert 0 < meta_of(run.stem)["samples_trained"] < WHOLE_WINDOW
     assert logged(run.directory, "launcher", "window_cut")
     steps = {row["rank"]: row["batch_count"] for row in run.document["ranks"]}
     run.until(
