@@ -85,6 +85,7 @@ def test_a_manual_window_holds_refuses_and_forms_when_told(launch, tmp_path: Pat
 
     joiner = run.start_flodl(*join_words(run, "red", "--job", FAULTY))
     run.until_phase("staging")
+    run.until("the document of it", lambda: run.document["phase"] == "staging")
     run.until("past the window", lambda: not run.document["window_remaining_s"])
     assert run.document["phase"] == "staging"
     assert run.document["cap_remaining_s"] > 80_000
