@@ -1,4 +1,4 @@
-"""A run for a test, and the certainty that no process of it survives the test."""
+"""Runs for tests, and the certainty that no process of them survives the tests."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,10 +12,20 @@ Launch = Callable[..., Launched]
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
     """Start runs, each in a directory of its own; whatever is left of them is ended."""
+    yield from launching(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def launch_ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """The same for a whole module, whose runs start side by side: most of a start is waiting."""
+    yield from launching(tmp_path_factory.mktemp("runs"))
+
+
+def launching(base: Path) -> Iterator[Launch]:
     started: list[Launched] = []
 
     def start(*words: str, port: int = 0, as_json: bool = True) -> Launched:
-        place = tmp_path / f"run{len(started)}"
+        place = base / f"run{len(started)}"
         place.mkdir()
         started.append(Launched(place, *words, port=port, as_json=as_json))
         return started[-1]

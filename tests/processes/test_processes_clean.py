@@ -101,10 +101,21 @@ def check_bundle(run: Launched) -> dict[str, torch.Tensor]:
     return saved
 
 
-def test_two_runs_of_two_hosts_leave_the_same_bits_and_nothing_else(launch) -> None:
-    uneven = launch(
-        *WORDS, "--hosts", "2", "--ranks-per-host", "2", "--seed", "7", "--step-ms", "0,5,15,30"
-    )
+@pytest.fixture(scope="module")
+def runs(launch_ahead) -> dict[str, Launched]:
+    """Runs that end by themselves."""
+    far = (*WORDS, "--hosts", "2", "--ranks-per-host", "2", "--seed", "7")
+    split = (*WORDS, "--step-ms", "0,4,8,1,2", "--epoch-splits", "2")
+    return {
+        "uneven": launch_ahead(*far, "--step-ms", "0,5,15,30"),
+        "even": launch_ahead(*far),
+        "1 rank": launch_ahead(*split, "--ranks", "1"),
+        "5 ranks": launch_ahead(*split, "--ranks", "5", "--bind", "::"),
+    }
+
+
+def test_two_runs_of_two_hosts_leave_the_same_bits_and_nothing_else(runs) -> None:
+    uneven, even = runs["uneven"], runs["even"]
     uneven.until_trained(1)
     check_processes(uneven)
     check_document(uneven)
@@ -118,7 +129,6 @@ def test_two_runs_of_two_hosts_leave_the_same_bits_and_nothing_else(launch) -> N
     assert any(re.search(rf"\b{TAIL} samples?\b", text) for text in uneven.texts("note"))
     assert logged(uneven.directory, "launcher", "coordinator_ended")
 
-    even = launch(*WORDS, "--hosts", "2", "--ranks-per-host", "2", "--seed", "7")
     assert even.finish() == 0
     second = check_bundle(even)
     for name, value in first.items():
@@ -127,14 +137,9 @@ def test_two_runs_of_two_hosts_leave_the_same_bits_and_nothing_else(launch) -> N
     assert even.summary["metric"] == uneven.summary["metric"]
 
 
-@pytest.mark.parametrize(("ranks", "bind"), [(1, "127.0.0.1"), (5, "::")])
-def test_each_sample_is_trained_once_whatever_the_number_of_ranks(
-    launch, ranks: int, bind: str
-) -> None:
-    run = launch(
-        *(*WORDS, "--ranks", str(ranks), "--step-ms", "0,4,8,1,2", "--epoch-splits", "2"),
-        *("--bind", bind),
-    )
+@pytest.mark.parametrize("ranks", [1, 5])
+def test_each_sample_is_trained_once_whatever_the_number_of_ranks(runs, ranks: int) -> None:
+    run = runs["1 rank" if ranks == 1 else f"{ranks} ranks"]
     assert run.finish() == 0
     run.check_quiet()
     halves = [SAMPLES // 2, SAMPLES - SAMPLES // 2]

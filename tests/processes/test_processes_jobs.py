@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from aftermath import check_each_once, logged, meta_of, sample_counts
+from harness import Launched
 from safetensors.torch import load_file
 
 from flodl_core.units import MIB
@@ -22,8 +23,23 @@ def faulty(**args: object) -> list[str]:
     return [FAULTY, *given, "--sample-log", "auto"]
 
 
-def test_a_job_that_raises_everywhere_ends_with_one_clear_line(launch) -> None:
-    run = launch(*faulty(fault="raise"), "--ranks", "2", as_json=False)
+@pytest.fixture(scope="module")
+def runs(launch_ahead) -> dict[str, Launched]:
+    """Runs that end by themselves, whatever goes wrong in them."""
+    return {
+        "all raise": launch_ahead(*faulty(fault="raise"), "--ranks", "2", as_json=False),
+        "one raises": launch_ahead(
+            *faulty(fault="raise", rank=1), "--hosts", "2", "--ranks-per-host", "1"
+        ),
+        "some nan": launch_ahead(
+            *faulty(fault="nan", rank="0,2", at="3,6", times="10000,1"), "--ranks", "3"
+        ),
+        "all nan": launch_ahead(*faulty(fault="nan", at=3, times=10_000), "--ranks", "2"),
+    }
+
+
+def test_a_job_that_raises_everywhere_ends_with_one_clear_line(runs) -> None:
+    run = runs["all raise"]
     assert run.finish() == 1
     printed = "\n".join([*run.texts("line"), run.stderr])
     assert "Traceback" not in printed
@@ -37,8 +53,8 @@ def test_a_job_that_raises_everywhere_ends_with_one_clear_line(launch) -> None:
     assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())
 
 
-def test_survivors_of_a_rank_whose_job_raises_train_its_samples(launch) -> None:
-    run = launch(*faulty(fault="raise", rank=1), "--hosts", "2", "--ranks-per-host", "1")
+def test_survivors_of_a_rank_whose_job_raises_train_its_samples(runs) -> None:
+    run = runs["one raises"]
     assert run.finish() == 0
     run.check_quiet()
     check_each_once(
@@ -52,9 +68,9 @@ def test_survivors_of_a_rank_whose_job_raises_train_its_samples(launch) -> None:
 
 
 def test_values_that_are_not_finite_are_left_out_and_a_rank_that_keeps_on_is_evicted(
-    launch,
+    runs,
 ) -> None:
-    run = launch(*faulty(fault="nan", rank="0,2", at="3,6", times="10000,1"), "--ranks", "3")
+    run = runs["some nan"]
     assert run.finish() == 0
     run.check_quiet()
     assert [row["state"] for row in run.summary["ranks"]] == ["lost", "done", "done"]
@@ -71,8 +87,8 @@ def test_values_that_are_not_finite_are_left_out_and_a_rank_that_keeps_on_is_evi
     assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())
 
 
-def test_a_cohort_without_finite_values_stops_at_the_last_commit(launch) -> None:
-    run = launch(*faulty(fault="nan", at=3, times=10_000), "--ranks", "2")
+def test_a_cohort_without_finite_values_stops_at_the_last_commit(runs) -> None:
+    run = runs["all nan"]
     assert run.finish() == 1
     run.check_quiet()
     assert run.summary["reason"] == "non_finite"

@@ -10,11 +10,26 @@ from safetensors.numpy import load_file
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
 
-ENDLESS = ("synthetic", "--epochs", "100000", "--job-arg", "params=100", "--step-ms", "5")
+ENDLESS = ("synthetic", "--epochs", "100000", "--job-arg", "params=100", "--step-ms", "50")
 """Trains until somebody ends it."""
 
 STUCK = ("synthetic", "--epochs", "2", "--step-ms", "600000", "--job-arg", "params=100")
 """Its first step takes ten minutes."""
+
+
+@pytest.fixture(scope="module")
+def runs(launch_ahead) -> dict[str, Launched]:
+    """A run for each test, all of which go on until they are ended."""
+    alone = ("--ranks", "1")
+    far = ("--hosts", "2", "--ranks-per-host", "1", "--checkpoint-every-s", "0")
+    return {
+        "asked for a checkpoint": launch_ahead(*ENDLESS, *far),
+        "terminated": launch_ahead(*ENDLESS, *alone),
+        "interrupted twice": launch_ahead(*STUCK, *alone),
+        "out of grace": launch_ahead(*STUCK, *alone, "--stop-grace-s", "1"),
+        "ended at once": launch_ahead(*STUCK, *alone),
+        "not saved": launch_ahead(*ENDLESS, *alone, "--save-path", "out/model"),
+    }
 
 
 def check_saved(run: Launched, *, at_least_version: int = 1) -> None:
@@ -28,8 +43,8 @@ def check_saved(run: Launched, *, at_least_version: int = 1) -> None:
     assert run.summary["checkpoint"] == f"{run.stem}.safetensors"
 
 
-def test_a_checkpoint_a_hangup_and_an_interrupt(launch) -> None:
-    run = launch(*ENDLESS, "--hosts", "2", "--ranks-per-host", "1", "--checkpoint-every-s", "0")
+def test_a_checkpoint_a_hangup_and_an_interrupt(runs) -> None:
+    run = runs["asked for a checkpoint"]
     run.until_trained(1)
     assert not run.stem.with_suffix(".meta.json").exists()
     said = run.flodl("checkpoint")
@@ -52,8 +67,8 @@ def test_a_checkpoint_a_hangup_and_an_interrupt(launch) -> None:
     assert run.stem.with_name("consensus.prev.meta.json").exists()
 
 
-def test_a_terminate_signal_finishes_the_window_and_saves(launch) -> None:
-    run = launch(*ENDLESS, "--ranks", "1")
+def test_a_terminate_signal_finishes_the_window_and_saves(runs) -> None:
+    run = runs["terminated"]
     run.until_trained(1)
     run.signal(signal.SIGTERM)
     assert run.finish() == 4
@@ -62,8 +77,8 @@ def test_a_terminate_signal_finishes_the_window_and_saves(launch) -> None:
     assert "SIGTERM" in run.summary["detail"]
 
 
-def test_a_second_signal_ends_at_once(launch) -> None:
-    run = launch(*STUCK, "--ranks", "1")
+def test_a_second_signal_ends_at_once(runs) -> None:
+    run = runs["interrupted twice"]
     run.until("it trains", lambda: is_training(run))
     run.signal(signal.SIGINT)
     run.until_said("note", "once more: at once")
@@ -73,8 +88,8 @@ def test_a_second_signal_ends_at_once(launch) -> None:
     assert "at once by SIGINT" in run.summary["detail"]
 
 
-def test_a_stop_by_command_past_its_grace_saves_what_is_committed(launch) -> None:
-    run = launch(*STUCK, "--ranks", "1", "--stop-grace-s", "1")
+def test_a_stop_by_command_past_its_grace_saves_what_is_committed(runs) -> None:
+    run = runs["out of grace"]
     run.until("it trains", lambda: is_training(run))
     said = run.flodl("stop")
     assert said.code == 0, said
@@ -85,8 +100,8 @@ def test_a_stop_by_command_past_its_grace_saves_what_is_committed(launch) -> Non
     assert run.summary["samples_trained"] == 0
 
 
-def test_a_stop_now_by_command_ends_at_once(launch) -> None:
-    run = launch(*STUCK, "--ranks", "1")
+def test_a_stop_now_by_command_ends_at_once(runs) -> None:
+    run = runs["ended at once"]
     run.until("it trains", lambda: is_training(run))
     said = run.flodl("stop", "--now")
     assert said.code == 0, said
@@ -104,8 +119,8 @@ def test_an_interrupt_before_the_window_opens_leaves_nothing(launch) -> None:
     assert "Traceback" not in run.stderr
 
 
-def test_a_last_save_that_fails_has_an_exit_code_of_its_own(launch) -> None:
-    run = launch(*ENDLESS, "--ranks", "1", "--save-path", "out/model")
+def test_a_last_save_that_fails_has_an_exit_code_of_its_own(runs) -> None:
+    run = runs["not saved"]
     run.until_trained(1)
     shutil.rmtree(run.place / "out")
     (run.place / "out").write_text("a file where a folder was")
