@@ -14,7 +14,7 @@ import anyio
 
 from flodl_core.errors import BadFrameError, TokenRequiredError
 from flodl_core.net import tcp
-from flodl_core.net.addresses import Peer
+from flodl_core.net.addresses import Peer, peer_of
 from flodl_core.net.byte_stream import ByteStream
 from flodl_core.units import KIB, Seconds
 from flodl_core.wire.frame import HEADER_BYTES, Frame, FrameOpener, parse_header_untrusted
@@ -58,6 +58,45 @@ class Newcomer(Protocol):
     def authenticated(self) -> None:
         """Called when its first frame verified."""
         ...
+
+
+async def dial_controller(
+    channel: Channel,
+    psk: bytes | None,
+    *,
+    at: tuple[str, int],
+    connect_s: Seconds,
+    handshake_s: Seconds,
+) -> tuple[ByteStream, SessionKeys, Peer]:
+    """Dial a controller and agree on keys; whatever fails closes the connection.
+
+    Args:
+        channel: which one to ask for.
+        psk: the join token (JOIN; None asks for open admission) or the session salt (MUX).
+        at: host and port.
+        connect_s: ceiling of the TCP connect.
+        handshake_s: ceiling of the key exchange.
+
+    Raises:
+        TransientJoinError, RefusedError: as `tcp.open_tcp` and `greet`.
+    """
+    stream = await tcp.open_tcp(*at, connect_s=connect_s)
+    try:
+        client = ClientHandshake(
+            channel,
+            psk,
+            nonce=os.urandom(NONCE_BYTES),
+            private_key=os.urandom(PRIVATE_KEY_BYTES),
+        )
+        peer = peer_of(stream.sock.getpeername())
+        keys = await greet(stream, client, at=at, handshake_s=handshake_s)
+    except OSError as error:
+        stream.close()
+        raise tcp.dial_error(error, *at) from error
+    except BaseException:
+        stream.close()
+        raise
+    return stream, keys, peer
 
 
 async def answer_handshake(

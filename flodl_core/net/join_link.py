@@ -5,7 +5,6 @@ carries no bulk and has no threads. What the messages mean is the ledger's and
 the roles' business; this file seals, opens and times them.
 """
 
-import os
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,23 +15,20 @@ import anyio
 from flodl_core.errors import BadFrameError, LocalProtocolError
 from flodl_core.messages.join import Accept
 from flodl_core.net import tcp
-from flodl_core.net.addresses import Peer, peer_of
+from flodl_core.net.addresses import Peer
 from flodl_core.net.byte_stream import ByteStream
 from flodl_core.net.handshake import (
     HANDSHAKE_S,
     Newcomer,
     answer_handshake,
-    greet,
+    dial_controller,
     read_first_frame,
 )
 from flodl_core.units import Seconds
 from flodl_core.wire.codec import decode_untrusted, encode
 from flodl_core.wire.frame import Frame, FrameOpener, FrameSealer
 from flodl_core.wire.handshake import (
-    NONCE_BYTES,
-    PRIVATE_KEY_BYTES,
     Channel,
-    ClientHandshake,
     SessionKeys,
 )
 from flodl_core.wire.salt import SaltOpener, SaltSealer
@@ -176,22 +172,9 @@ async def connect_join(
         RefusedError: another token, token required, another version, not flodl
             (a class each); a later dial changes nothing.
     """
-    stream = await tcp.open_tcp(host, port, connect_s=connect_s)
-    try:
-        client = ClientHandshake(
-            Channel.JOIN,
-            token,
-            nonce=os.urandom(NONCE_BYTES),
-            private_key=os.urandom(PRIVATE_KEY_BYTES),
-        )
-        peer = peer_of(stream.sock.getpeername())
-        keys = await greet(stream, client, at=(host, port), handshake_s=handshake_s)
-    except OSError as error:
-        stream.close()
-        raise tcp.dial_error(error, host, port) from error
-    except BaseException:
-        stream.close()
-        raise
+    stream, keys, peer = await dial_controller(
+        Channel.JOIN, token, at=(host, port), connect_s=connect_s, handshake_s=handshake_s
+    )
     return JoinLink(stream, keys, peer=peer)
 
 

@@ -4,29 +4,25 @@ The handshake runs on the event loop, so that ten thousand silent peers cost no
 thread; then the socket is made blocking and given to a `MuxLink`.
 """
 
-import os
 import socket
 from dataclasses import dataclass, field
 
 from flodl_core.errors import BadFrameError
 from flodl_core.messages.mux import RelayHello
 from flodl_core.net import tcp
-from flodl_core.net.addresses import Peer, peer_of
+from flodl_core.net.addresses import Peer
 from flodl_core.net.handshake import (
     HANDSHAKE_S,
     Newcomer,
     answer_handshake,
-    greet,
+    dial_controller,
     read_first_frame,
 )
 from flodl_core.units import Seconds
 from flodl_core.wire.codec import decode_untrusted
 from flodl_core.wire.frame import FrameOpener, ReceiveCounter
 from flodl_core.wire.handshake import (
-    NONCE_BYTES,
-    PRIVATE_KEY_BYTES,
     Channel,
-    ClientHandshake,
     SessionKeys,
 )
 
@@ -64,22 +60,9 @@ async def connect_mux(
         TransientJoinError: nobody listens, no answer, unknown host, hung up.
         RefusedError: another salt (another run), another version, not flodl.
     """
-    stream = await tcp.open_tcp(host, port, connect_s=connect_s)
-    try:
-        client = ClientHandshake(
-            Channel.MUX,
-            salt,
-            nonce=os.urandom(NONCE_BYTES),
-            private_key=os.urandom(PRIVATE_KEY_BYTES),
-        )
-        peer = peer_of(stream.sock.getpeername())
-        keys = await greet(stream, client, at=(host, port), handshake_s=handshake_s)
-    except OSError as error:
-        stream.close()
-        raise tcp.dial_error(error, host, port) from error
-    except BaseException:
-        stream.close()
-        raise
+    stream, keys, peer = await dial_controller(
+        Channel.MUX, salt, at=(host, port), connect_s=connect_s, handshake_s=handshake_s
+    )
     sock = stream.detach()
     sock.settimeout(None)
     return MuxEnd(sock=sock, keys=keys, peer=peer)

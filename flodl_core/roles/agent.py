@@ -24,6 +24,7 @@ from flodl_core.net.addresses import join_host_port, parse_host_port
 from flodl_core.net.children import Child, own_environment
 from flodl_core.net.dial import FailedAttempt, dial, dial_policy
 from flodl_core.net.join_link import JoinLink, connect_join
+from flodl_core.roles.error_groups import innermost
 from flodl_core.roles.host_children import HostFacts, start_child
 from flodl_core.roles.host_join import LocalJob, join_world
 from flodl_core.roles.host_life import Attached, HostLife
@@ -58,7 +59,6 @@ class Agent:
         self._is_verbose = is_verbose
         self._host = HostName(self._config.host or platform.node() or "host")
         self._directory: RunDirectory | None = None
-        self._source = str(loaded.resolved["agent.controller"].source)
 
     async def run(self) -> int:
         """Join and stay until the run has ended; return the exit code.
@@ -76,7 +76,7 @@ class Agent:
                 await self._live(link, join_host_port(*address))
                 tasks.cancel_scope.cancel()
         except* FlodlError as group:
-            raise _innermost(group) from None
+            raise innermost(group) from None
         finally:
             with anyio.CancelScope(shield=True):
                 await link.aclose()
@@ -213,9 +213,3 @@ def find_job(offered: JobRef, own: str | None) -> NamedJob:
             fix="copy the file to this host and give --job PATH",
         )
     return NamedJob(ref=offered, path=None)
-
-
-def _innermost(group: BaseExceptionGroup[FlodlError]) -> FlodlError:
-    for error in group.exceptions:
-        return _innermost(error) if isinstance(error, BaseExceptionGroup) else error
-    raise AssertionError("an exception group is never empty")

@@ -19,6 +19,7 @@ import anyio.abc
 from flodl_core.errors import FlodlError
 from flodl_core.messages.timing import Heartbeat
 from flodl_core.net.local import PlainChannel
+from flodl_core.roles.error_groups import innermost
 from flodl_core.training.channel import COALESCE_S, RankChannel
 from flodl_core.units import Seconds
 
@@ -119,8 +120,6 @@ class Bridge:
 
 
 def _first_line(group: BaseExceptionGroup[Exception]) -> str:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = innermost(group)
     text = str(error) or type(error).__name__
     return text.splitlines()[0]

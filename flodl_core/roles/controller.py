@@ -9,8 +9,6 @@ ends is the coordinator's word.
     root, hosts ─┘
 """
 
-from collections.abc import Mapping
-
 import anyio
 import anyio.abc
 
@@ -106,6 +104,7 @@ class Controller:
         self._root_ready = anyio.Event()
         self._all_linked = anyio.Event()
         self._links: dict[HostName, HostLink] = {}
+        self._link_of: dict[Rank, HostLink] = {}
         self._local: dict[Rank, LinkOutbox] = {}
         self._ends = RankEndWatch()
         self._exited: set[Rank] = set()
@@ -116,10 +115,10 @@ class Controller:
         """Feed the coordinator; from any thread."""
         self._mailbox.post(event)
 
-    def begin(
-        self, tasks: anyio.abc.TaskGroup, local: Mapping[Rank, RankEnds], *, salt: bytes
-    ) -> None:
-        """Open the root for the launcher's own ranks, which may be none, and for relays."""
+    def attach_local(
+        self, tasks: anyio.abc.TaskGroup, salt: bytes, local: dict[Rank, RankEnds]
+    ) -> Attached:
+        """Open the root for the launcher's own ranks and for relays; `HostLife` calls it."""
         self._tasks = tasks
         self._salt = salt
         root = self._root = StarRoot(
@@ -138,12 +137,6 @@ class Controller:
         tasks.start_soon(self._watch_ends)
         self._root_ready.set()
         self._note_linked()
-
-    def attach_local(
-        self, tasks: anyio.abc.TaskGroup, salt: bytes, folding: dict[Rank, RankEnds]
-    ) -> Attached:
-        """Take the folding ends of the launcher's own ranks; `HostLife` calls it."""
-        self.begin(tasks, folding, salt=salt)
         return Attached(until_lost=_never, finish=_nothing)
 
     async def run(self) -> RunFinished:
@@ -192,11 +185,6 @@ class Controller:
         if all(one.host in self._links for one in self._worker_hosts()):
             self._all_linked.set()
 
-    @property
-    def moved_bytes(self) -> int:
-        """Bytes of values that crossed between hosts."""
-        return self._root.moved_bytes if self._root is not None else 0
-
     async def on_mux(self, connection: PortConnection) -> None:
         """Take a relay's connection; the port's consumer."""
         with anyio.fail_after(self._envelope.spec.rendezvous_timeout_s):
@@ -221,6 +209,7 @@ class Controller:
                 closed=lambda host, error: self._mailbox.call(self._link_closed, host, error),
             ),
         )
+        self._link_of.update(dict.fromkeys(hello.ranks, link))
         self._root.attach_host(hello.host, link.link)
         link.link.start()
         link.link.send(RelayHelloAck())
@@ -344,9 +333,9 @@ class Controller:
         if rank in self._local:
             self._local[rank].put(message)
             return
-        for link in self._links.values():
-            if rank in link.ranks:
-                link.send(rank, message)
+        link = self._link_of.get(rank)
+        if link is not None:
+            link.send(rank, message)
 
     def _declare_dead(self, effect: DeclareRankDead) -> None:
         assert self._tasks is not None

@@ -16,6 +16,7 @@ from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import Abort, DumpStack, Evict, RankStack, RunEnded
 from flodl_core.net.join_link import JoinLink
+from flodl_core.roles.error_groups import innermost
 from flodl_core.roles.host_children import HostChildren, HostFacts
 from flodl_core.roles.host_join import JoinedWorld
 from flodl_core.roles.outbox import LinkOutbox
@@ -102,7 +103,7 @@ class HostLife:
                 await self._children.finish(END_GRACE_S)
                 tasks.cancel_scope.cancel()
         except* RunLostError as lost:
-            raise _first(lost) from None
+            raise innermost(lost) from None
         finally:
             self._children.kill_all()
             with anyio.CancelScope(shield=True):
@@ -147,12 +148,3 @@ class HostLife:
         text = await self._children.dump_stack(rank)
         if text:
             self._outbox.put(RankStack(rank=rank, text=text))
-
-
-def _first(group: BaseExceptionGroup[RunLostError]) -> RunLostError:
-    """Return one error out of a group."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            return _first(error)
-        return error
-    raise AssertionError("an exception group is never empty")
