@@ -1,7 +1,9 @@
 """The counts of the alive ranks, and what they would be without bounds.
 
-What it is: a memory. Wanted counts follow the speeds with a dead zone; what is handed out
-keeps the difference bound and the window cap. Pinned counts are handed out as they are.
+What it is: a memory. Wanted counts follow the speeds with a dead zone, which ends for a rank
+whose speed asks for the same direction in every window of trust: noise goes both ways, an
+error does not. What is handed out keeps the difference bound and the window cap. Pinned
+counts are handed out as they are.
 What it is not: the choice of the anchor, which is an argument here.
 Who drives it: `elche.balancer`.
 """
@@ -9,7 +11,7 @@ Who drives it: `elche.balancer`.
 from collections.abc import Mapping, Sequence
 
 from flodl_core.elche.counts import bounded_counts, leaves_dead_zone, wanted_count
-from flodl_core.elche.settings import MAX_SPEED_RATIO, ElcheSettings
+from flodl_core.elche.settings import MAX_SPEED_RATIO, TRUST_WINDOW, ElcheSettings
 from flodl_core.errors import ConfigError
 from flodl_core.ids import Rank
 from flodl_core.units import Milliseconds
@@ -45,6 +47,7 @@ class CountBook:
             else _start_counts(settings.first_anchor, ranks, speeds)
         )
         self._counts: dict[Rank, int] = {}
+        self._leaning: dict[Rank, int] = {}
         self._bound()
 
     @property
@@ -75,6 +78,7 @@ class CountBook:
     def lose(self, rank: Rank) -> None:
         """Take a rank out."""
         self._wanted.pop(rank, None)
+        self._leaning.pop(rank, None)
         self._bound()
 
     def follow(
@@ -102,8 +106,10 @@ class CountBook:
                 self._wanted[rank] = anchor
                 continue
             wanted = wanted_count(anchor, slow_ms, speeds_ms.get(rank, 0.0))
-            if is_forced or leaves_dead_zone(wanted, current):
+            insists = self._insists(rank, wanted - current)
+            if is_forced or insists or leaves_dead_zone(wanted, current):
                 self._wanted[rank] = wanted
+                self._leaning.pop(rank, None)
         return self._bound()
 
     def level(self, anchor: int) -> bool:
@@ -112,6 +118,19 @@ class CountBook:
             return False
         self._wanted = dict.fromkeys(self._wanted, anchor)
         return self._bound()
+
+    def _insists(self, rank: Rank, change: int) -> bool:
+        """Return whether the last windows of trust all asked for a change to the same side.
+
+        Keeps the number of such windows in a row, negative where less was asked for.
+        """
+        so_far = self._leaning.get(rank, 0)
+        if change == 0:
+            self._leaning.pop(rank, None)
+            return False
+        side = 1 if change > 0 else -1
+        self._leaning[rank] = so_far + side if so_far * side > 0 else side
+        return abs(self._leaning[rank]) >= TRUST_WINDOW
 
     def _bound(self) -> bool:
         before = self._counts

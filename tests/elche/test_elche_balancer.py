@@ -65,17 +65,32 @@ def test_a_window_that_measured_nothing_changes_nothing():
     assert decision.reason == "the last window measured nothing: the counts stand"
 
 
-def test_changes_within_five_percent_are_ignored():
+def test_changes_within_five_percent_that_go_both_ways_are_ignored():
+    world = ElcheWorld(5, 60)
+    world.report()
+    for ms in (5.2, 4.8, 4.8, 5.2) * 5:
+        world.ms[Rank(0)] = ms
+        world.report()
+        assert world.counts == (120, 10)  # 115.4 and 125 are within
+
+
+def test_a_small_change_is_followed_when_five_windows_in_a_row_ask_for_it():
     world = ElcheWorld(5, 60)
     world.report()
     world.ms[Rank(0)] = 5.2
-    for _ in range(5):
+    for _ in range(4):
         world.report()
-    assert world.counts == (120, 10)  # 115.4 is within
-    world.ms[Rank(0)] = 5.4
-    for _ in range(5):
-        world.report()
-    assert world.counts == (113, 10)  # followed when 5.32 ms were trusted; 111.1 is within
+        assert world.counts == (120, 10)
+    world.report()
+    assert world.counts == (115, 10)  # the trusted five: 5 x 5.2 ms, 600 / 5.2 = 115.4
+
+
+def test_a_slow_first_window_costs_no_batch_for_good():
+    world = ElcheWorld(6.2, 60)
+    world.report(odd_ms={0: 6.5})
+    assert world.counts == (92, 10)  # 600 / 6.5 = 92.3; 96.8 is within five percent of it
+    world.windows(10)
+    assert world.counts == (97, 10)
 
 
 def test_one_hiccup_of_five_seconds_changes_no_count_and_no_anchor():
