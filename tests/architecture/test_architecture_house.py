@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "flodl_core").rglob("*.py"))
+SOURCES = sorted(
+    path for package in ("flodl_core", "flodl_console") for path in (ROOT / package).rglob("*.py")
+)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEXTS = [
     path
@@ -20,6 +22,17 @@ TEXTS = [
 
 def rel(path: Path) -> str:
     return str(path.relative_to(ROOT))
+
+
+def imported_modules(path: Path) -> list[str]:
+    """The modules that a file names in its imports, wherever they stand."""
+    found = []
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append(node.module or "")
+    return found
 
 
 def tree(path: Path) -> ast.Module:
@@ -93,6 +106,29 @@ def test_no_vague_module_names() -> None:
     assert not [rel(p) for p in SOURCES if p.stem in vague]
 
 
+def test_drawings_know_no_document_object_model() -> None:
+    allowed = re.compile(r"textual\.(strip|geometry|color)$")
+    found = [
+        f"{rel(path)}: {name}"
+        for path in SOURCES
+        if "flodl_console/renderables" in rel(path)
+        for name in imported_modules(path)
+        if name.split(".")[0] == "textual" and not allowed.match(name)
+    ]
+    assert not found
+
+
+def test_widgets_import_neither_the_app_nor_what_starts_it() -> None:
+    found = [
+        f"{rel(path)}: {name}"
+        for path in SOURCES
+        if "flodl_console/widgets" in rel(path)
+        for name in imported_modules(path)
+        if name in {"flodl_console.app", "flodl_console.launch", "flodl_console.attach"}
+    ]
+    assert not found
+
+
 def test_no_two_public_classes_share_a_name() -> None:
     seen: dict[str, str] = {}
     twice = []
@@ -145,6 +181,7 @@ def test_import_contracts_hold() -> None:
         "flodl_core.roles.agent",
         "flodl_core.roles.relay",
         "flodl_core.simulation",
+        "flodl_console.view.records",
     ],
 )
 @pytest.mark.slow

@@ -1,0 +1,1 @@
+"""Pure folds: records in, what is on screen out; no terminal library."""
