@@ -1,1 +1,1 @@
-"""The screens."""
+"""Screens: what stands where, and which keys act there."""

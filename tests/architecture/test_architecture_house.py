@@ -129,15 +129,16 @@ def test_widgets_import_neither_the_app_nor_what_starts_it() -> None:
     assert not found
 
 
-def test_no_two_public_classes_share_a_name() -> None:
-    seen: dict[str, str] = {}
+def test_no_two_public_classes_of_a_package_share_a_name() -> None:
+    seen: dict[tuple[str, str], str] = {}
     twice = []
     for path in SOURCES:
+        package = rel(path).partition("/")[0]
         for node in tree(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                if node.name in seen:
-                    twice.append(f"{node.name}: {seen[node.name]} and {rel(path)}")
-                seen[node.name] = rel(path)
+                if (package, node.name) in seen:
+                    twice.append(f"{node.name}: {seen[package, node.name]} and {rel(path)}")
+                seen[package, node.name] = rel(path)
     assert not twice
 
 
