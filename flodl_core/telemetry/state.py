@@ -24,6 +24,7 @@ SCHEMA_VERSION: Final = 1
 MAX_EPOCH_ROWS: Final = 100
 MAX_ALERT_ROWS: Final = 50
 MAX_WAIT_ROWS: Final = 64
+MAX_REFUSAL_ROWS: Final = 20
 
 
 class Section(BaseModel):
@@ -57,8 +58,34 @@ class MemberState(Section):
     local_devices: tuple[str, ...]
     gpus: tuple[str, ...] = ()
     torch_variant: str = ""
+    nccl_version: str | None = None
     joined_at_s: float
     """Seconds after the window opened."""
+
+
+class JoinSettings(Section):
+    """How hosts join this run."""
+
+    window_s: float
+    """How long the window stays open for the target, from its opening."""
+    cap_s: float
+    """When the window closes for good, from its opening."""
+    line: str | None = None
+    """What another host would type, as words for a shell; None where nobody may join."""
+    is_open: bool = False
+    """Whether a host needs no proof to join."""
+
+
+class RefusalState(Section):
+    """One host that was turned away."""
+
+    host: str
+    """As it called itself."""
+    address: str
+    reason: str
+    fix: str = ""
+    at: str
+    """UTC, ISO 8601."""
 
 
 class EpochState(Section):
@@ -150,7 +177,11 @@ class RankState(Section):
     rank: int
     host: str
     device: str
+    gpu: str | None = None
+    """The name of the device, where its host told one."""
     state: RankPhase
+    cause: str = ""
+    """Why it takes no part any more; empty while it does."""
     phase: str | None = None
     batch_count: int = 0
     """Batches since the rank began."""
@@ -238,6 +269,13 @@ class StateDocument(Section):
     refusals: int = 0
     """Joins that were refused since the window opened."""
     last_refusal: str | None = None
+    recent_refusals: tuple[RefusalState, ...] = ()
+    """The last refusals, oldest first, at most MAX_REFUSAL_ROWS."""
+    join: JoinSettings | None = None
+    newest_window_seq: int = 0
+    """The newest record of `GET /history`; 0 before the first."""
+    newest_event_seq: int = 0
+    """The newest record of `GET /events`; 0 before the first."""
     members: tuple[MemberState, ...] = ()
     training: TrainingState | None = None
     elche: ElcheState | None = None
