@@ -23,7 +23,7 @@ from flodl_console.view.records import (
 )
 from flodl_core.telemetry.records import EventRecord, WindowRecord
 
-RowT = TypeVar("RowT", WindowRecord, EventRecord)
+RowT = TypeVar("RowT", bound=WindowRecord | EventRecord)
 
 
 def fold(view: ConsoleView, record: Record) -> ConsoleView:
@@ -106,7 +106,7 @@ def _append(
     known: tuple[RowT, ...], rows: tuple[RowT, ...], *, limit: int
 ) -> tuple[tuple[RowT, ...], int]:
     last = known[-1].seq if known else 0
-    fresh = []
+    fresh: list[RowT] = []
     lost = 0
     for row in rows:
         if row.seq <= last:
@@ -117,4 +117,4 @@ def _append(
         last = row.seq
     if not fresh:
         return known, 0
-    return (*known, *fresh)[-limit:], lost
+    return tuple([*known, *fresh][-limit:]), lost

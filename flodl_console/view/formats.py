@@ -1,0 +1,241 @@
+"""Numbers as the console shows them, each with its unit and a bounded width.
+
+What it is: pure functions; None and what is not finite is always ABSENT.
+What it is not: the formats of plain lines (`telemetry.quantities`), which are not bounded.
+Who drives it: every panel.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+ABSENT: Final = "–"
+
+_SCALES: Final = ("", "k", "M", "G", "T", "P", "E")
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_CLOCK: Final = re.compile(r"T(\d\d:\d\d:\d\d)")
+_DAY_S: Final = 86_400
+_MAX_DAYS: Final = 9_999
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, or None if it is not finite or too large for a float."""
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def duration(seconds: float | None) -> str:
+    """Return `0.4 s`, `12 s`, `4 m 12 s`, `2 h 07 m` or `3 d 04 h`; at most 9 cells."""
+    value = finite(seconds)
+    if value is None:
+        return ABSENT
+    value = max(0.0, value)
+    if value < 9.95:
+        return f"{value:.1f} s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3_600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < _DAY_S:
+        return f"{whole // 3_600} h {whole % 3_600 // 60:02d} m"
+    days = whole // _DAY_S
+    if days < 100:
+        return f"{days} d {whole % _DAY_S // 3_600:02d} h"
+    return f"{days} d" if days <= _MAX_DAYS else f">{_MAX_DAYS} d"
+
+
+def _coarse(seconds: float) -> str:
+    if seconds < 999.5:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} m"
+    if seconds < 100 * 3_600:
+        return f"{seconds / 3_600:.0f} h"
+    return f"{min(seconds / _DAY_S, _MAX_DAYS):.0f} d"
+
+
+def age_of(age_s: float | None, ceiling_s: float | None, *, slash: str = " / ") -> str:
+    """Return an age beside its ceiling, `3.1 / 30 s`; at most 15 cells, 13 with a bare slash."""
+    age, ceiling = finite(age_s), finite(ceiling_s)
+    if age is None:
+        return ABSENT
+    age = max(0.0, age)
+    if ceiling is None:
+        return duration(age)
+    if age < 999.5 and ceiling < 999.5:
+        shown = f"{age:.1f}" if age < 99.95 else f"{age:.0f}"
+        return f"{shown}{slash}{ceiling:.0f} s"
+    return f"{_coarse(age)}{slash}{_coarse(max(0.0, ceiling))}"
+
+
+def part_of(age_s: float | None, ceiling_s: float | None) -> float | None:
+    """Return an age as a part of its ceiling, 0 to 1; None where one is not known."""
+    age, ceiling = finite(age_s), finite(ceiling_s)
+    if age is None or ceiling is None or ceiling <= 0:
+        return None
+    return bounded(age / ceiling)
+
+
+def bounded(fraction: float) -> float:
+    """Return the fraction within 0 and 1."""
+    return min(1.0, max(0.0, fraction))
+
+
+def count(value: int | None, *, width: int = 12) -> str:
+    """Return a count with separators, or shortened where that is wider than `width` (≥ 5)."""
+    if value is None:
+        return ABSENT
+    shown = f"{value:,}"
+    return shown if len(shown) <= width else compact(value)
+
+
+def compact(value: float | None) -> str:
+    """Return `999`, `12k`, `1.2M`; at most 4 cells, 5 with a minus sign."""
+    number = finite(value)
+    if number is None:
+        return ABSENT
+    sign, size = ("-" if number < 0 else ""), abs(number)
+    for scale in _SCALES:
+        if size < 999.5:
+            shown = f"{size:.1f}" if scale and size < 9.95 else f"{size:.0f}"
+            return f"{sign}{shown}{scale}"
+        size /= 1_000
+    return f"{sign}>1Z"
+
+
+def number(value: float | None, *, digits: int = 4) -> str:
+    """Return a number with `digits` significant ones; at most `digits` + 6 cells."""
+    shown = finite(value)
+    if shown is None:
+        return ABSENT
+    if shown == 0:
+        return "0"
+    text = f"{shown:.{digits}g}"
+    if "e" not in text or abs(shown) < 1e-4 or abs(shown) >= 1e6:
+        return text
+    return f"{shown:.0f}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Return milliseconds without their unit, three digits or more; at most 7 cells."""
+    shown = finite(value)
+    if shown is None:
+        return ABSENT
+    if abs(shown) >= 99_999.5:
+        return compact(shown)
+    if abs(shown) >= 99.95:
+        return f"{shown:,.0f}"
+    return "0" if abs(shown) < 0.0005 else f"{shown:.{_decimals(shown)}f}"
+
+
+def _decimals(value: float) -> int:
+    size = abs(value)
+    return 1 if size >= 9.995 else 2 if size >= 0.9995 else 3
+
+
+def span_ms(value: float | None) -> str:
+    """Return milliseconds as `42 ms` or `3.2 s`; at most 9 cells."""
+    shown = finite(value)
+    if shown is None:
+        return ABSENT
+    return f"{milliseconds(shown)} ms" if abs(shown) < 999.5 else duration(shown / 1_000)
+
+
+def rate(value: float | None) -> str:
+    """Return a rate without its unit; at most 7 cells."""
+    shown = finite(value)
+    if shown is None:
+        return ABSENT
+    if abs(shown) >= 99_999.5:
+        return compact(shown)
+    return f"{shown:,.0f}" if abs(shown) >= 99.95 else number(shown, digits=3)[:7]
+
+
+def percent(fraction: float | None) -> str:
+    """Return a part of one as `41.2 %`; at most 7 cells."""
+    shown = finite(fraction)
+    if shown is None:
+        return ABSENT
+    if shown >= 9.995:
+        return ">999 %"
+    if 0 < shown < 0.0005:
+        return "<0.1 %"
+    return f"{100 * max(-1.0, shown):.1f} %"
+
+
+def share_of_100(value: float | None) -> str:
+    """Return a percentage that came as 0 to 100, as `41 %`; at most 6 cells."""
+    shown = finite(value)
+    if shown is None:
+        return ABSENT
+    return f"{shown:.0f} %" if 0 <= shown < 9_999.5 else ">9k %"
+
+
+def size(nbytes: float | None) -> str:
+    """Return a size in binary units as `12.3 MiB`; at most 9 cells."""
+    value = finite(nbytes)
+    if value is None:
+        return ABSENT
+    value = max(0.0, value)
+    for unit in _SIZES:
+        if value < 999.5 or unit == _SIZES[-1]:
+            break
+        value /= 1_024
+    return f"{_three(value)} {unit}"
+
+
+def size_of(used_bytes: float | None, total_bytes: float | None) -> str:
+    """Return used and whole memory as `3.1/16 GiB`, in the unit of the whole; at most 12 cells."""
+    used, total = finite(used_bytes), finite(total_bytes)
+    if used is None:
+        return ABSENT
+    if total is None or total <= 0:
+        return size(used)
+    whole, unit = size(total).split(" ")
+    shown = max(0.0, used) / 1_024 ** _SIZES.index(unit)
+    return f"{_three(shown)}/{whole} {unit}"
+
+
+def _three(value: float) -> str:
+    if value >= 999.5:
+        return compact(value)
+    return f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}"
+
+
+def plural(how_many: int, noun: str, *, many: str = "") -> str:
+    """Return the count and its noun, as `many` or with an s where it needs one."""
+    return f"{count(how_many)} {noun if how_many == 1 else many or noun + 's'}"
+
+
+def number_ranges(numbers: Iterable[int]) -> str:
+    """Return whole numbers as ranges, `0–3, 7`."""
+    runs: list[list[int]] = []
+    for value in sorted(set(numbers)):
+        if runs and value == runs[-1][1] + 1:
+            runs[-1][1] = value
+        else:
+            runs.append([value, value])
+    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in runs)
+
+
+def clock_time(instant: str) -> str:
+    """Return the time of day of an ISO instant as `14:03:07`, as it was written; 8 cells."""
+    found = _CLOCK.search(instant)
+    return found[1] if found else ABSENT
+
+
+def seconds_between(earlier: str, later: str) -> float | None:
+    """Return the seconds from one ISO instant to another of the same clock; None if unread."""
+    try:
+        span = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
+    except (ValueError, TypeError):
+        return None
+    return span / timedelta(seconds=1)
