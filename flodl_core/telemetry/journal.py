@@ -25,7 +25,10 @@ from flodl_core.telemetry.run_directory import safe_name
 
 JOURNAL_VERSION: Final = 1
 MAX_QUEUED: Final = 10_000
-MAX_NODES: Final = 2_048
+MAX_NODES: Final = 4_096
+MAX_OPEN: Final = 32
+"""Files that stay open between two flushes; the run's descriptors belong to its links."""
+MAX_RECORD_CHARS: Final = 1_048_576
 
 
 class Journal:
@@ -58,7 +61,7 @@ class Journal:
         Args:
             path: root, root/<host>, or root/<host>/rank<N>.
             record: JSON values; others are written as their text, and numbers that
-                are not finite as null.
+                are not finite as null. A `ts` of its own takes the place of the clock's.
         """
         row = {"v": JOURNAL_VERSION, "ts": self._utc_iso(), "path": path, **record}
         line = json.dumps(_finite(row), separators=(",", ":"), default=str)
@@ -81,6 +84,8 @@ class Journal:
                 file = self._file(path)
                 if file is None or not file.append_all(lines):
                     self.lost += len(lines)
+                if file is not None and len(self._files) > MAX_OPEN:
+                    file.release()
 
     def close(self) -> None:
         """Write what is queued and close every file."""
@@ -95,7 +100,11 @@ class Journal:
         if file is None:
             if len(self._files) >= MAX_NODES:
                 return None
-            file = LineFile(node_file(self._root, path), limit_bytes=self._limit_bytes)
+            file = LineFile(
+                node_file(self._root, path),
+                limit_bytes=self._limit_bytes,
+                line_chars=MAX_RECORD_CHARS,
+            )
             self._files[path] = file
         return file
 

@@ -59,17 +59,29 @@ class LineFile:
 
     Safe to use from several threads. The file is opened at the first line.
 
+    Args:
+        path: the file that is to be written.
+        limit_bytes: of this file and the older one together.
+        line_chars: the longest line; a longer one is cut and ends in "…".
+
     Attributes:
         path: the file that is being written.
         lines_lost: lines that could not be written.
         last_error: why the last of those was lost.
     """
 
-    def __init__(self, path: Path, *, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limit_bytes: int = DEFAULT_LIMIT_BYTES,
+        line_chars: int = MAX_LINE_CHARS,
+    ) -> None:
         self.path = path
         self.lines_lost = 0
         self.last_error: str | None = None
         self._half_bytes = max(limit_bytes // 2, 1)
+        self._line_chars = line_chars
         self._lock = threading.Lock()
         self._file: TextIO | None = None
         self._bytes = 0
@@ -116,12 +128,16 @@ class LineFile:
             self._closed = True
             self._drop_file()
 
-    @staticmethod
-    def _on_one_line(line: str) -> str:
+    def release(self) -> None:
+        """Give the descriptor back until the next line."""
+        with self._lock:
+            self._drop_file()
+
+    def _on_one_line(self, line: str) -> str:
         if "\n" in line or "\r" in line:
             line = line.replace("\r", "\\r").replace("\n", "\\n")
-        if len(line) > MAX_LINE_CHARS:
-            line = line[: MAX_LINE_CHARS - 1] + "…"
+        if len(line) > self._line_chars:
+            line = line[: self._line_chars - 1] + "…"
         return line + "\n"
 
     def _write(self, line: str) -> None:
