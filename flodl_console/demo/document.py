@@ -9,31 +9,35 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from flodl_console.demo.cohort import TORCH
+from flodl_console.demo.cohort import NCCL, TORCH
 from flodl_console.demo.happenings import FORMING_S, joined_ranks, quorum_at_s
 from flodl_console.demo.numbers import Numbers, instant
 from flodl_console.demo.rank_rows import Moment, moment_at, rank_rows
 from flodl_console.demo.schedule import OVERHEAD_TARGET
-from flodl_console.demo.script import BATCH_SAMPLES, STALL_CEILING_S, Save
+from flodl_console.demo.script import BATCH_SAMPLES, STALL_CEILING_S, Refusal, Save
 from flodl_console.demo.waiting import waits_at
 from flodl_core.ids import ClusterPhase, ExitCode, Mode, StartMode
 from flodl_core.telemetry.records import EventKind, EventRecord
 from flodl_core.telemetry.state import (
     MAX_ALERT_ROWS,
     MAX_EPOCH_ROWS,
+    MAX_REFUSAL_ROWS,
     AlertState,
     CheckpointState,
     ElcheState,
     EndState,
     EpochState,
+    JoinSettings,
     MemberState,
     ReduceState,
+    RefusalState,
     RunState,
     StateDocument,
     TrainingState,
 )
 from flodl_core.units import MIB, Seconds
 
+ADDRESS: Final = "10.0.0.5"
 PORT: Final = 1337
 _GOOD_ENDS: Final = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVED)
 
@@ -70,6 +74,10 @@ def compose_document(
             script.cohort.hosts[host].name for host, joined_s in _joins(numbers) if joined_s > at_s
         ),
         refusals=len(refused),
+        recent_refusals=tuple(_refusal(row) for row in refused[-MAX_REFUSAL_ROWS:]),
+        join=_join(numbers),
+        newest_window_seq=numbers.schedule.finished(at_s),
+        newest_event_seq=events[-1].seq if events else 0,
         last_refusal=f"{refused[-1].host}: {refused[-1].reason}" if refused else None,
         members=tuple(_member(numbers, host) for host in joined),
         training=_training(numbers, moment) if moment else None,
@@ -138,7 +146,25 @@ def _member(numbers: Numbers, index: int) -> MemberState:
         local_devices=tuple(rank.device for rank in host.ranks),
         gpus=tuple(rank.card.name for rank in host.ranks),
         torch_variant=TORCH,
+        nccl_version=NCCL,
         joined_at_s=numbers.script.joins_s[index],
+    )
+
+
+def _join(numbers: Numbers) -> JoinSettings | None:
+    script = numbers.script
+    if script.min_rank_start <= 1:
+        return None
+    return JoinSettings(
+        window_s=script.window_s,
+        cap_s=script.cap_s,
+        line=f"flodl join {ADDRESS}:{PORT} --token-file token",
+    )
+
+
+def _refusal(row: Refusal) -> RefusalState:
+    return RefusalState(
+        host=row.host, address=row.address, reason=row.reason, fix=row.fix, at=instant(row.at_s)
     )
 
 

@@ -18,6 +18,7 @@ from flodl_console.demo.script import (
     BATCH_SAMPLES,
     HEARTBEAT_CEILING_S,
     STALL_CEILING_S,
+    Loss,
     Save,
     Stall,
 )
@@ -163,6 +164,8 @@ def _row(
         rank=rank,
         host=script.cohort.hosts[who.host].name,
         device=who.device,
+        gpu=who.card.name,
+        cause=_cause(numbers, rank) if is_lost else "",
         state=state,
         phase=state.value,
         batch_count=batches + moment.steps[rank],
@@ -201,6 +204,15 @@ def _state(numbers: Numbers, moment: Moment, rank: int) -> RankPhase:
     if part < _SNAPSHOT_PART:
         return RankPhase.SNAPSHOT
     return RankPhase.REDUCING if part < _REDUCE_PART else RankPhase.ADOPTING
+
+
+def _cause(numbers: Numbers, rank: int) -> str:
+    script = numbers.script
+    for fault in script.faults:
+        if isinstance(fault, Loss) and fault.rank == rank:
+            return f"its process ended with {fault.signal}"
+    host = script.cohort.hosts[script.cohort.ranks[rank].host].name
+    return f"its host {host} was lost"
 
 
 def is_saving(numbers: Numbers, at_s: Seconds) -> bool:

@@ -35,10 +35,12 @@ class DemoRun:
         length_s: seconds from the start of the run to the end of the scenario.
         begin_s: where a playback starts.
         showcase_s: an instant that shows what the scenario is about.
+        missing: what is not in the record: nothing.
     """
 
     def __init__(self, script: Script) -> None:
         self.name = script.name
+        self.missing: tuple[str, ...] = ()
         self.length_s = script.length_s
         self.begin_s = script.begin_s
         self.showcase_s = script.showcase_s

@@ -88,10 +88,10 @@ class Player:
             return
         head = Playhead(recording.times(), recording.length_s, begin_s=self._begin_s(recording))
         head.is_paused = self._starts_paused
-        yield self._link(LinkState.LIVE, f"playing {label}")
+        yield self._link(LinkState.LIVE, _words(label, recording))
         is_reset = False
         while True:
-            async for record in self._show(recording, head, is_reset=is_reset):
+            async for record in self._show(recording, head, label=label, is_reset=is_reset):
                 yield record
             is_reset = await self._move(head)
 
@@ -107,7 +107,7 @@ class Player:
         return head.take_jump()
 
     async def _show(
-        self, recording: Recording, head: Playhead, *, is_reset: bool
+        self, recording: Recording, head: Playhead, *, label: str, is_reset: bool
     ) -> AsyncIterator[Record]:
         """Yield what is new at the playhead."""
         if is_reset:
@@ -119,9 +119,12 @@ class Player:
             for record in self._arrivals(windows, events):
                 yield record
                 await anyio.lowlevel.checkpoint()
-            if head.index != self._shown:
+            if head.index not in (self._shown, -1):
                 self._shown = head.index
-                arrived = await self._call(lambda: self._document(recording, head.position_s))
+                known = recording.missing
+                arrived = await self._call(lambda: self._document(recording, head.index))
+                if recording.missing != known:
+                    yield self._link(LinkState.LIVE, _words(label, recording))
                 if arrived is not None:
                     yield arrived
         except (FlodlError, OSError) as error:
@@ -152,9 +155,9 @@ class Player:
         self._seen_windows = max(self._seen_windows, windows.newest_seq)
         self._seen_events = max(self._seen_events, events.newest_seq)
 
-    def _document(self, recording: Recording, at_s: Seconds) -> DocumentArrived | None:
+    def _document(self, recording: Recording, index: int) -> DocumentArrived | None:
         began_s = self._clock.now()
-        document = recording.document_at(at_s)
+        document = recording.document_at(recording.times()[index])
         if document is None:
             return None
         size = len(publish(document))
@@ -171,3 +174,7 @@ class Player:
 
     def _link(self, state: LinkState, detail: str) -> LinkChanged:
         return LinkChanged(state=state, detail=detail, at_s=self._clock.now())
+
+
+def _words(label: str, recording: Recording) -> str:
+    return "; ".join([f"playing {label}", *recording.missing])

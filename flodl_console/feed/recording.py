@@ -20,6 +20,10 @@ class Recording(Protocol):
     def length_s(self) -> Seconds:
         """From the start of the run to its last record."""
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What of the record is not there, in sentences."""
+
     def times(self) -> Sequence[Seconds]:
         """Return when a document was recorded, rising."""
 
