@@ -5,9 +5,21 @@ What it is not: the counts' history as a plot; `view.plots` makes that.
 Who drives it: the Training screen.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from flodl_console.view.cycle import overhead_of
+from flodl_console.view.facts import MAX_HOST_CELLS, place_of
+from flodl_console.view.formats import ABSENT, count, percent, plural
+from flodl_console.view.model import ConsoleView
+from flodl_console.view.texts import fit, joined, listed, says
 from flodl_console.view.tones import Line, Phrase, Tone
+from flodl_core.telemetry.records import WindowRecord
+from flodl_core.telemetry.state import ElcheState, StateDocument
+
+SUMMARY_CELLS = 78
+MAX_TREND = 60
+MAX_COUNT_CHARS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +70,143 @@ class ElchePanel:
     """Label and value of each fact, labels at most 12 cells; the reason is not among them."""
     summary: Line
     """All of it in one line of at most 78 cells."""
+
+
+_PHASES = {
+    "probe": ("probe: measuring who is how fast", Tone.INFO),
+    "warmup": ("warmup: first windows by speed", Tone.INFO),
+    "stable": ("stable: counts follow the speeds", Tone.OK),
+    "mature": ("mature: long measured", Tone.OK),
+    "inapplicable": ("not in this mode", Tone.DIM),
+}
+
+
+def elche_panel(view: ConsoleView) -> ElchePanel:
+    """Return the ElChe panel; its designed empty state before the world has formed."""
+    document = view.document
+    if document is None or document.elche is None:
+        return _UNKNOWN
+    elche = document.elche
+    is_applicable = elche.phase != "inapplicable"
+    phase, phase_tone = _PHASES.get(elche.phase, (says(elche.phase, 40), Tone.INFO))
+    counts_text = _counts_text(elche.batch_counts, 60)
+    anchor = _anchor(document, elche) if is_applicable else "every rank does 1 batch"
+    overhead, overhead_tone = overhead_of(elche)
+    growth = _growth(elche, is_applicable=is_applicable)
+    guard, guard_tone = _guard(elche)
+    lines = (
+        ("phase", Phrase(phase, phase_tone)),
+        ("anchor", Phrase(anchor, Tone.INFO)),
+        ("counts", Phrase(counts_text, Tone.INFO)),
+        ("overhead", Phrase(overhead, overhead_tone)),
+        ("growth", Phrase(growth, Tone.INFO)),
+        ("guard", Phrase(guard, guard_tone)),
+    )
+    return ElchePanel(
+        is_known=True,
+        is_applicable=is_applicable,
+        phase=phase,
+        phase_tone=phase_tone,
+        anchor=anchor,
+        counts=_count_rows(document, elche, view.windows),
+        counts_text=counts_text,
+        window_batches=sum(elche.batch_counts),
+        overhead=overhead,
+        growth=growth,
+        guard=guard,
+        guard_tone=guard_tone,
+        reason=says(elche.reason, 240),
+        lines=lines,
+        summary=_summary(elche, guard_tone, is_applicable=is_applicable),
+    )
+
+
+_UNKNOWN = ElchePanel(
+    is_known=False,
+    is_applicable=False,
+    phase=ABSENT,
+    phase_tone=Tone.DIM,
+    anchor=ABSENT,
+    counts=(),
+    counts_text=ABSENT,
+    window_batches=0,
+    overhead=ABSENT,
+    growth=ABSENT,
+    guard=ABSENT,
+    guard_tone=Tone.DIM,
+    reason="",
+    lines=(("phase", Phrase("no world yet: nothing is measured", Tone.DIM)),),
+    summary=(Phrase("no cadence yet: the world has not formed", Tone.DIM),),
+)
+
+
+def _anchor(document: StateDocument, elche: ElcheState) -> str:
+    batches = plural(elche.anchor, "batch", many="batches")
+    if elche.anchor_rank is None:
+        return batches
+    hosts = {rank.rank: rank.host for rank in document.ranks}
+    return fit(f"{batches} of {place_of(elche.anchor_rank, hosts.get(elche.anchor_rank))}", 48)
+
+
+def _counts_text(counts: Sequence[int], width: int) -> str:
+    if not counts:
+        return ABSENT
+    return listed([count(one, width=MAX_COUNT_CHARS) for one in counts], width, separator=" ")
+
+
+def _count_rows(
+    document: StateDocument, elche: ElcheState, windows: Sequence[WindowRecord]
+) -> tuple[CountRow, ...]:
+    hosts = {rank.rank: rank.host for rank in document.ranks}
+    largest = max((*elche.batch_counts, 1))
+    recent = windows[-MAX_TREND:]
+    return tuple(
+        CountRow(
+            rank=rank,
+            host=says(hosts.get(rank, ""), MAX_HOST_CELLS),
+            count=batches,
+            fraction=max(0, batches) / largest,
+            trend=tuple(
+                float(window.batch_counts[rank])
+                for window in recent
+                if rank < len(window.batch_counts)
+            ),
+            is_anchor=rank == elche.anchor_rank,
+        )
+        for rank, batches in enumerate(elche.batch_counts)
+    )
+
+
+def _growth(elche: ElcheState, *, is_applicable: bool) -> str:
+    if not is_applicable:
+        return "windows do not grow in Sync"
+    if elche.window_cap_binding:
+        return "off: the window has all batches of the epoch"
+    return "on: the window may grow" if elche.growth_enabled else "off: the window keeps its length"
+
+
+def _guard(elche: ElcheState) -> tuple[str, Tone]:
+    guard = says(elche.guard, 16)
+    if elche.last_verdict is None:
+        return guard, Tone.DIM
+    verdict = says(elche.last_verdict.replace("_", " "), 20)
+    return f"{guard}: {verdict}", Tone.OK if verdict == "stable" else Tone.WARN
+
+
+def _summary(elche: ElcheState, guard_tone: Tone, *, is_applicable: bool) -> Line:
+    if not is_applicable:
+        return (Phrase("sync: every rank does 1 batch between two averages", Tone.INFO),)
+    anchor = f"anchor {count(elche.anchor)}"
+    if elche.anchor_rank is not None:
+        anchor += f" of rank {elche.anchor_rank}"
+    verdict = says((elche.last_verdict or "").replace("_", " "), 20)
+    return joined(
+        [
+            (1, Phrase(f"ElChe {says(elche.phase, 12)}", Tone.INFO)),
+            (2, Phrase(f"counts {_counts_text(elche.batch_counts, 32)}", Tone.INFO)),
+            (3, Phrase(anchor, Tone.INFO)),
+            (4, Phrase(f"overhead {percent(elche.overhead)}", overhead_of(elche)[1])),
+            (5, Phrase(f"guard {verdict}" if verdict else "", guard_tone)),
+        ],
+        SUMMARY_CELLS,
+    )

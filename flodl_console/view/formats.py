@@ -99,29 +99,29 @@ def count(value: int | None, *, width: int = 12) -> str:
 
 def compact(value: float | None) -> str:
     """Return `999`, `12k`, `1.2M`; at most 4 cells, 5 with a minus sign."""
-    number = finite(value)
-    if number is None:
+    whole = finite(value)
+    if whole is None:
         return ABSENT
-    sign, size = ("-" if number < 0 else ""), abs(number)
+    sign, left = ("-" if whole < 0 else ""), abs(whole)
     for scale in _SCALES:
-        if size < 999.5:
-            shown = f"{size:.1f}" if scale and size < 9.95 else f"{size:.0f}"
+        if left < 999.5:
+            shown = f"{left:.1f}" if scale and left < 9.95 else f"{left:.0f}"
             return f"{sign}{shown}{scale}"
-        size /= 1_000
+        left /= 1_000
     return f"{sign}>1Z"
 
 
 def number(value: float | None, *, digits: int = 4) -> str:
-    """Return a number with `digits` significant ones; at most `digits` + 6 cells."""
+    """Return a number with `digits` (≥ 2) significant ones; at most `digits` + 6 cells."""
     shown = finite(value)
     if shown is None:
         return ABSENT
     if shown == 0:
         return "0"
     text = f"{shown:.{digits}g}"
-    if "e" not in text or abs(shown) < 1e-4 or abs(shown) >= 1e6:
-        return text
-    return f"{shown:.0f}"
+    if "e" in text and 1e-4 <= abs(shown) < 1e6:
+        return f"{shown:.0f}"
+    return text if len(text) <= digits + 6 else f"{shown:.{digits - 1}g}"
 
 
 def milliseconds(value: float | None) -> str:
@@ -154,9 +154,12 @@ def rate(value: float | None) -> str:
     shown = finite(value)
     if shown is None:
         return ABSENT
-    if abs(shown) >= 99_999.5:
+    shown = max(0.0, shown)
+    if shown >= 99_999.5:
         return compact(shown)
-    return f"{shown:,.0f}" if abs(shown) >= 99.95 else number(shown, digits=3)[:7]
+    if shown >= 99.95:
+        return f"{shown:,.0f}"
+    return "0" if shown < 0.0005 else number(shown, digits=3)
 
 
 def percent(fraction: float | None) -> str:

@@ -7,7 +7,30 @@ Who drives it: the Training screen, and any screen that names the run.
 
 from dataclasses import dataclass
 
-from flodl_console.view.tones import Glyph, Line, Tone
+from flodl_console.view.facts import (
+    PHASE_LOOKS,
+    alive_ranks,
+    host_names,
+    lost_ranks,
+    share_reached,
+)
+from flodl_console.view.formats import (
+    bounded,
+    count,
+    duration,
+    number,
+    percent,
+    plural,
+    rate,
+    seconds_between,
+)
+from flodl_console.view.model import ConsoleView
+from flodl_console.view.texts import cell_width, fit, fit_line, joined, says
+from flodl_console.view.tones import Glyph, Line, Phrase, Tone
+from flodl_core.telemetry.state import StateDocument, TrainingState
+
+FIELD_CELLS = 36
+NAME_CELLS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +71,167 @@ class HeaderPanel:
     """What the job said of its model at the last evaluation; empty if nothing, one line."""
     title: Line
     """Glyph, phase, name and mode as one line, at most 76 cells."""
+
+
+def header_panel(view: ConsoleView) -> HeaderPanel | None:
+    """Return the header; None while there is no document."""
+    document = view.document
+    if document is None:
+        return None
+    run, training = document.run, document.training
+    glyph, tone = PHASE_LOOKS[document.phase]
+    name, mode = says(run.name or run.id, NAME_CELLS), says(run.mode, 16)
+    title = (
+        Phrase(f"{glyph} {document.phase.value}", tone),
+        Phrase(f"  {name}", Tone.ACCENT),
+        Phrase(f"  {mode}", Tone.INFO),
+    )
+    return HeaderPanel(
+        name=name,
+        run_id=says(run.id, 16),
+        mode=mode,
+        mode_reason=says(run.mode_reason, 160),
+        phase=document.phase.value,
+        phase_tone=tone,
+        phase_glyph=glyph,
+        progress=_progress(training),
+        progress_text=_progress_text(training),
+        fields=_fields(document),
+        report=says(document.report or "", 240),
+        title=fit_line(title, 76),
+    )
+
+
+def header_lines(panel: HeaderPanel, width: int, *, max_lines: int = 2) -> tuple[Line, ...]:
+    """Return the fields as lines, each field whole or not at all.
+
+    Args:
+        panel: of this moment.
+        width: cells of a line.
+        max_lines: the more there are, the more fields are shown.
+    """
+    left = [field for field in panel.fields if cell_width(field.text) <= width]
+    lines: list[Line] = []
+    kept = set(_chosen(left, width, max_lines=max_lines))
+    row: list[tuple[int, Phrase]] = []
+    used = 0
+    for field in left:
+        if field.key not in kept:
+            continue
+        cells = cell_width(field.text)
+        if row and used + 2 + cells > width:
+            lines.append(joined(row, width))
+            row, used = [], 0
+        used += cells + (2 if row else 0)
+        row.append((1, Phrase(field.text, field.tone)))
+    return (*lines, joined(row, width)) if row else tuple(lines)
+
+
+def _chosen(fields: list[HeaderField], width: int, *, max_lines: int) -> list[str]:
+    """Return the keys of the most important fields that fit, in reading order, into the lines."""
+    kept: list[HeaderField] = []
+    for field in sorted(fields, key=lambda one: one.priority):
+        tried = [one for one in fields if one in kept or one is field]
+        if _lines_needed(tried, width) <= max_lines:
+            kept.append(field)
+    return [field.key for field in kept]
+
+
+def _lines_needed(fields: list[HeaderField], width: int) -> int:
+    lines, used = 0, width
+    for field in fields:
+        cells = cell_width(field.text)
+        if used + 2 + cells > width:
+            lines, used = lines + 1, cells
+        else:
+            used += 2 + cells
+    return lines
+
+
+def _progress(training: TrainingState | None) -> float | None:
+    if training is None:
+        return None
+    if training.samples_total <= 0:
+        return 0.0
+    return bounded(training.samples_done / training.samples_total)
+
+
+def _progress_text(training: TrainingState | None) -> str:
+    if training is None:
+        return "not training yet"
+    done, total = count(training.samples_done), count(training.samples_total)
+    return f"{percent(_progress(training))}  {done} / {total} samples"
+
+
+def _fields(document: StateDocument) -> tuple[HeaderField, ...]:
+    fields = [*_training_fields(document), *_run_fields(document)]
+    return tuple(
+        HeaderField(key=key, text=fit(text, FIELD_CELLS), tone=tone, priority=priority)
+        for key, text, tone, priority in fields
+        if text
+    )
+
+
+_Field = tuple[str, str, Tone, int]
+
+
+def _training_fields(document: StateDocument) -> list[_Field]:
+    training = document.training
+    if training is None:
+        return []
+    metric = says(training.metric_name or "metric", 16)
+    reached = share_reached(document)
+    epoch = f"epoch {count(min(training.epoch + 1, training.epochs))}/{count(training.epochs)}"
+    shown = "" if training.metric is None else f"{metric} {number(training.metric)}"
+    dropped = training.samples_dropped
+    return [
+        ("epoch", epoch, Tone.INFO, 3),
+        ("progress", percent(_progress(training)), Tone.INFO, 1),
+        ("eta", f"eta {duration(training.eta_s)}", Tone.INFO, 2),
+        ("loss", f"loss {number(training.loss)}", Tone.ACCENT, 4),
+        ("metric", shown, Tone.INFO, 8),
+        ("rate", f"{rate(training.throughput)} samples/s", Tone.INFO, 5),
+        ("ideal", _ideal(training, reached), _ideal_tone(reached), 7),
+        ("dropped", f"{plural(dropped, 'sample')} dropped" if dropped else "", Tone.WARN, 9),
+    ]
+
+
+def _ideal(training: TrainingState, reached: float | None) -> str:
+    if training.ideal_throughput is None:
+        return ""
+    return f"{percent(reached)} of ideal {rate(training.ideal_throughput)}/s"
+
+
+def _ideal_tone(reached: float | None) -> Tone:
+    return Tone.WARN if reached is not None and reached < 0.5 else Tone.INFO
+
+
+def _run_fields(document: StateDocument) -> list[_Field]:
+    lost = len(lost_ranks(document))
+    total = len(document.ranks) or document.joined_ranks
+    hosts = plural(len(host_names(document)), "host")
+    alive = f"{len(alive_ranks(document))} of " if lost else ""
+    ranks = f"{alive}{plural(total, 'rank')}, {hosts}"
+    saved, saved_tone = _saved(document)
+    return [
+        ("ranks", ranks, Tone.BAD if lost else Tone.INFO, 6),
+        ("saved", saved, saved_tone, 10),
+        ("up", f"up {duration(document.run.uptime_s)}", Tone.DIM, 11),
+    ]
+
+
+def _saved(document: StateDocument) -> tuple[str, Tone]:
+    checkpoint = document.checkpoint
+    if checkpoint is None:
+        return "", Tone.DIM
+    if checkpoint.saving:
+        return "saving …", Tone.ACCENT
+    if checkpoint.last_error:
+        return "save failed", Tone.BAD
+    if checkpoint.path is None:
+        return "not saved yet", Tone.DIM
+    run = document.run
+    made_s = seconds_between(run.started_at, checkpoint.at or "")
+    ago = "" if made_s is None else f" {duration(run.uptime_s - made_s)} ago"
+    version = "" if checkpoint.version is None else f" v{count(checkpoint.version, width=6)}"
+    return f"saved{version}{ago}", Tone.INFO

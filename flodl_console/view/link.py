@@ -8,7 +8,14 @@ Who drives it: every screen shows it as its first or last line.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from flodl_console.view.formats import bounded, duration, finite
+from flodl_console.view.model import ConsoleView
+from flodl_console.view.records import LinkState, PlaybackMoved, SourceKind
+from flodl_console.view.texts import clean, fit, says
 from flodl_console.view.tones import Glyph, Tone
+
+TEXT_CELLS = 160
+SHORT_CELLS = 56
 
 
 class LinkLook(StrEnum):
@@ -45,3 +52,93 @@ class LinkBanner:
     """Age of what is shown; None if nothing is shown."""
     position: float | None
     """Where a replay or demo stands, 0 to 1; None for a live run."""
+
+
+def link_banner(view: ConsoleView) -> LinkBanner:
+    """Return the banner of this moment."""
+    look = _look(view)
+    glyph, tone = _LOOKS[look]
+    text, short = _words(view, look)
+    return LinkBanner(
+        look=look,
+        tone=tone,
+        glyph=glyph,
+        word=look.value,
+        text=fit(text, TEXT_CELLS),
+        short=fit(short, SHORT_CELLS),
+        is_current=view.is_current,
+        age_s=view.age_s,
+        position=_position(view.playback),
+    )
+
+
+_LOOKS = {
+    LinkLook.LOADING: (Glyph.STARTING, Tone.DIM),
+    LinkLook.LIVE: (Glyph.RUNNING, Tone.OK),
+    LinkLook.STALE: (Glyph.WARN, Tone.WARN),
+    LinkLook.DISCONNECTED: (Glyph.BAD, Tone.BAD),
+    LinkLook.ENDED: (Glyph.STOPPED, Tone.DIM),
+    LinkLook.PLAYING: (Glyph.PINNED, Tone.ACCENT),
+    LinkLook.PAUSED: (Glyph.PAUSED, Tone.ACCENT),
+}
+
+_BY_LINK = {
+    LinkState.LOADING: LinkLook.LOADING,
+    LinkState.LIVE: LinkLook.LIVE,
+    LinkState.DISCONNECTED: LinkLook.DISCONNECTED,
+    LinkState.ENDED: LinkLook.ENDED,
+}
+
+
+def _look(view: ConsoleView) -> LinkLook:
+    if view.playback is not None and view.link is LinkState.LIVE:
+        return LinkLook.PAUSED if view.playback.is_paused else LinkLook.PLAYING
+    return LinkLook.STALE if view.is_stale else _BY_LINK[view.link]
+
+
+def _words(view: ConsoleView, look: LinkLook) -> tuple[str, str]:
+    label = says(view.label, 48)
+    detail = clean(view.link_detail)
+    reason = f": {detail}" if detail else ""
+    age = duration(view.age_s)
+    match look:
+        case LinkLook.LOADING:
+            return f"loading {label}{reason}", f"loading {says(view.label, 40)}"
+        case LinkLook.LIVE:
+            asked = ", read-only" if view.is_read_only else ""
+            return f"live {label}{asked}", f"live {says(view.label, 38)}{asked}"
+        case LinkLook.STALE:
+            text = f"stale: no answer of {label} for {age}, what is shown is that old"
+            return text, f"stale: shown is {age} old"
+        case LinkLook.DISCONNECTED:
+            shown = f"; shown is {age} old" if view.age_s is not None else ""
+            retry = _retry(view)
+            return f"disconnected{reason}{shown}{retry}", f"disconnected{shown}{retry}"
+        case LinkLook.ENDED:
+            return f"ended{reason or ': the run is over, shown is its last word'}", "ended"
+        case LinkLook.PLAYING | LinkLook.PAUSED:
+            where = _where(view)
+            kind = "demo" if view.source is SourceKind.DEMO else "replay"
+            return f"{look.value} {where}, {kind} of {label}", f"{look.value} {where}"
+
+
+def _retry(view: ConsoleView) -> str:
+    if view.retry_at_s is None:
+        return ""
+    return f"; next try in {duration(view.retry_at_s - view.now_s)}"
+
+
+def _where(view: ConsoleView) -> str:
+    playback = view.playback
+    assert playback is not None
+    speed = f"×{playback.speed:g}"
+    return f"{speed} {duration(playback.position_s)} of {duration(playback.length_s)}"
+
+
+def _position(playback: PlaybackMoved | None) -> float | None:
+    if playback is None:
+        return None
+    position, length = finite(playback.position_s), finite(playback.length_s)
+    if position is None or length is None or length <= 0:
+        return 0.0
+    return bounded(position / length)

@@ -8,7 +8,7 @@ Who drives it: the Rank screen.
 from dataclasses import dataclass
 
 from flodl_console.view.events import EventRow
-from flodl_console.view.ranks import RankMark
+from flodl_console.view.marks import RankMark
 from flodl_console.view.tones import Glyph, Tone
 from flodl_console.view.waits import WaitRow
 

@@ -5,9 +5,33 @@ What it is not: the decision to start; `view.actions` says whether a start is ac
 Who drives it: the Window screen.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from flodl_console.view.tones import Glyph, Line, Tone
+from flodl_console.view.facts import MAX_HOST_CELLS, OPEN_PHASES, PHASE_LOOKS
+from flodl_console.view.formats import (
+    clock_time,
+    count,
+    duration,
+    finite,
+    number_ranges,
+    part_of,
+    plural,
+)
+from flodl_console.view.model import ConsoleView
+from flodl_console.view.outlook import SOON_S, WindowOutlook, window_outlook
+from flodl_console.view.texts import clean, fit, fit_line, listed, says
+from flodl_console.view.tones import Glyph, Line, Phrase, Tone
+from flodl_core.ids import StartMode
+from flodl_core.telemetry.state import MemberState, StateDocument
+
+_MODES: Final = {
+    StartMode.AUTO.value: "auto: the window closes by itself",
+    StartMode.MANUAL.value: "manual: the operator starts the run",
+    StartMode.HYBRID.value: "hybrid: the operator may start it early",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +140,155 @@ class WindowPanel:
     """What that line needs beside it, at most 120 cells; empty if nothing."""
     summary: Line
     """The window in one line of at most 78 cells."""
+
+
+def window_panel(view: ConsoleView) -> WindowPanel | None:
+    """Return the window's panel; None while there is no document."""
+    document = view.document
+    if document is None:
+        return None
+    is_open = document.phase in OPEN_PHASES
+    outlook = window_outlook(document) if is_open else None
+    glyph, tone = PHASE_LOOKS[document.phase]
+    headline = outlook.text if outlook else _closed(document)
+    short = outlook.short if outlook else headline
+    refusals = _refusals(document)
+    line, hint = _join(document, is_open=is_open)
+    return WindowPanel(
+        is_open=is_open,
+        phase=document.phase.value,
+        phase_tone=tone,
+        phase_glyph=glyph,
+        headline=fit(headline, 156),
+        quorum=_quorum(document),
+        window=_window_clock(document, outlook),
+        cap=_cap_clock(document, outlook),
+        start_mode=_MODES.get(document.start_mode, says(document.start_mode, 60)),
+        hosts=tuple(_host(member) for member in document.members),
+        expected=tuple(says(host, MAX_HOST_CELLS) for host in document.expected_hosts),
+        expected_text=_expected(document),
+        refusals=refusals,
+        refusals_text=_refused(document, len(refusals)),
+        join_line=line,
+        join_hint=hint,
+        summary=fit_line((Phrase(f"{glyph} ", tone), Phrase(short, tone)), 78),
+    )
+
+
+def _closed(document: StateDocument) -> str:
+    ranks = plural(document.joined_ranks, "rank")
+    hosts = plural(document.joined_hosts, "host")
+    return f"the window is closed with {ranks} on {hosts}: no host can join this run"
+
+
+def _quorum(document: StateDocument) -> QuorumGauge:
+    joined, quorum, target = document.joined_ranks, document.min_rank_start, document.target_ranks
+    is_met = joined >= quorum
+    goal = f" · target {count(target)}" if target else ""
+    text = f"{count(joined)} joined · quorum {count(quorum)}{' (met)' if is_met else ''}{goal}"
+    return QuorumGauge(
+        joined_ranks=joined,
+        quorum_ranks=quorum,
+        target_ranks=target,
+        scale_ranks=max(1, joined, quorum, target or 0),
+        is_met=is_met,
+        text=fit(text, 60),
+        tone=Tone.OK if is_met else Tone.WARN,
+    )
+
+
+def _window_clock(document: StateDocument, outlook: WindowOutlook | None) -> Countdown:
+    left_s = finite(document.window_remaining_s)
+    whole_s = document.join.window_s if document.join else None
+    if outlook is None:
+        text = "closed"
+    else:
+        text = "over" if left_s is None else f"closes in {duration(left_s)}"
+    is_soon = left_s is not None and left_s < SOON_S
+    return Countdown(
+        label="window",
+        text=text,
+        outcome=fit(outlook.window_outcome, 120) if outlook else "",
+        remaining_s=left_s,
+        fraction_left=part_of(left_s, whole_s),
+        tone=Tone.WARN if is_soon else Tone.INFO,
+    )
+
+
+def _cap_clock(document: StateDocument, outlook: WindowOutlook | None) -> Countdown:
+    left_s = finite(document.cap_remaining_s)
+    whole_s = document.join.cap_s if document.join else None
+    is_soon = left_s is not None and left_s < SOON_S
+    return Countdown(
+        label="gives up",
+        text="closed" if outlook is None else f"gives up in {duration(left_s)}",
+        outcome=fit(outlook.cap_outcome, 120) if outlook else "",
+        remaining_s=left_s,
+        fraction_left=part_of(left_s, whole_s),
+        tone=Tone.BAD if is_soon else Tone.INFO,
+    )
+
+
+def _host(member: MemberState) -> HostRow:
+    return HostRow(
+        host=says(member.host, MAX_HOST_CELLS),
+        address=says(member.address, 45),
+        ranks=fit(number_ranges(member.ranks), 16),
+        devices=_counted(member.local_devices, 32),
+        gpus=_counted(member.gpus, 48),
+        torch=says(member.torch_variant, 24),
+        nccl=says(member.nccl_version or "", 12),
+        joined=f"after {duration(member.joined_at_s)}",
+        glyph=Glyph.OK,
+        tone=Tone.OK,
+    )
+
+
+def _counted(names: Sequence[str], width: int) -> str:
+    """Return names with equal ones counted, `2 × H200, cpu:0`."""
+    counted = Counter(clean(name) for name in names)
+    return listed(
+        [name if times == 1 else f"{times} × {name}" for name, times in counted.items()], width
+    )
+
+
+def _expected(document: StateDocument) -> str:
+    if not document.expected_hosts:
+        return ""
+    names = [says(host, MAX_HOST_CELLS) for host in document.expected_hosts]
+    return f"not heard from: {listed(names, 60)}"
+
+
+def _refusals(document: StateDocument) -> tuple[RefusalRow, ...]:
+    rows = tuple(
+        RefusalRow(
+            host=says(one.host, MAX_HOST_CELLS),
+            address=says(one.address, 45),
+            when=clock_time(one.at),
+            reason=says(one.reason, 240),
+            fix=says(one.fix, 240),
+        )
+        for one in reversed(document.recent_refusals)
+    )
+    if rows or not document.last_refusal:
+        return rows
+    reason = says(document.last_refusal, 240)
+    return (RefusalRow(host="–", address="–", when="–", reason=reason, fix=""),)
+
+
+def _refused(document: StateDocument, shown: int) -> str:
+    if not document.refusals:
+        return ""
+    told = f"{plural(document.refusals, 'join')} refused"
+    return told if shown >= document.refusals else f"{told}, the last {shown} are shown"
+
+
+def _join(document: StateDocument, *, is_open: bool) -> tuple[str, str]:
+    join = document.join
+    if not is_open or join is None or join.line is None:
+        return "", ""
+    if join.is_open:
+        return clean(join.line), "no token is needed"
+    run_dir = f" ({clean(document.run.run_dir)}/token)" if document.run.run_dir else ""
+    hint = f"needs the run's token{run_dir}: --token-file, or FLODL_TOKEN"
+    return clean(join.line), fit(hint, 120)

@@ -1,0 +1,89 @@
+"""Facts of a status document that more than one panel needs.
+
+What it is: small pure selectors: who is alive, what a rank is called, what a state means.
+What it is not: a panel.
+Who drives it: the panels.
+"""
+
+from typing import Final
+
+from flodl_console.view.texts import says
+from flodl_console.view.tones import Glyph, Tone
+from flodl_core.ids import ClusterPhase, RankPhase
+from flodl_core.telemetry.state import RankState, StateDocument
+
+MAX_HOST_CELLS: Final = 24
+
+GONE: Final = frozenset({RankPhase.LOST, RankPhase.DONE, RankPhase.STOPPED})
+"""States of ranks that take no part any more."""
+
+OPEN_PHASES: Final = (ClusterPhase.WAITING, ClusterPhase.STAGING)
+"""Phases in which hosts may join."""
+
+PHASE_LOOKS: Final = {
+    ClusterPhase.WAITING: (Glyph.WAITING, Tone.INFO),
+    ClusterPhase.STAGING: (Glyph.PAUSED, Tone.ACCENT),
+    ClusterPhase.FORMING: (Glyph.STARTING, Tone.INFO),
+    ClusterPhase.TRAINING: (Glyph.RUNNING, Tone.OK),
+    ClusterPhase.DONE: (Glyph.OK, Tone.OK),
+    ClusterPhase.FAILED: (Glyph.BAD, Tone.BAD),
+}
+
+STATE_LOOKS: Final = {
+    RankPhase.SPAWNING: (Glyph.STARTING, Tone.INFO, "its process is starting"),
+    RankPhase.JOINING: (Glyph.STARTING, Tone.INFO, "it is joining the world"),
+    RankPhase.WAITING: (Glyph.WAITING, Tone.DIM, "it waits for the training to begin"),
+    RankPhase.TRAINING: (Glyph.RUNNING, Tone.OK, "it does batches"),
+    RankPhase.HELD: (Glyph.WAITING, Tone.INFO, "its window is done, it waits for the others"),
+    RankPhase.SNAPSHOT: (Glyph.REDUCING, Tone.INFO, "it is asked for its parameters"),
+    RankPhase.REDUCING: (Glyph.REDUCING, Tone.INFO, "its parameters are being averaged"),
+    RankPhase.ADOPTING: (Glyph.REDUCING, Tone.INFO, "it takes over the average"),
+    RankPhase.CALLBACK: (Glyph.WRITING, Tone.INFO, "it evaluates the model"),
+    RankPhase.SAVING: (Glyph.WRITING, Tone.INFO, "it writes a checkpoint"),
+    RankPhase.BUSY: (Glyph.BUSY, Tone.WARN, "it burns CPU and does not answer"),
+    RankPhase.STOPPED: (Glyph.STOPPED, Tone.WARN, "its process is stopped"),
+    RankPhase.LOST: (Glyph.BAD, Tone.BAD, "it is lost, its samples go to the others"),
+    RankPhase.DONE: (Glyph.OK, Tone.DIM, "its part is over"),
+}
+
+
+def alive_ranks(document: StateDocument) -> tuple[RankState, ...]:
+    """Return the ranks that take part."""
+    return tuple(rank for rank in document.ranks if rank.state not in GONE)
+
+
+def lost_ranks(document: StateDocument) -> tuple[RankState, ...]:
+    """Return the ranks that died."""
+    return tuple(rank for rank in document.ranks if rank.state is RankPhase.LOST)
+
+
+def is_forming_or_later(document: StateDocument) -> bool:
+    """Whether the window is closed."""
+    return document.phase not in OPEN_PHASES
+
+
+def is_over(document: StateDocument) -> bool:
+    """Whether the run has ended."""
+    return document.end is not None or document.phase in (ClusterPhase.DONE, ClusterPhase.FAILED)
+
+
+def host_names(document: StateDocument) -> tuple[str, ...]:
+    """Return the hosts of ranks, or of members before there are ranks, each once, in order."""
+    names = [rank.host for rank in document.ranks] or [one.host for one in document.members]
+    return tuple(dict.fromkeys(names))
+
+
+def place_of(rank: int | None, host: str | None) -> str:
+    """Return `rank 2 on blue`, `rank 2`, `host blue` or `the run`; at most 40 cells."""
+    where = says(host, MAX_HOST_CELLS) if host else ""
+    if rank is None:
+        return f"host {where}" if where else "the run"
+    return f"rank {rank} on {where}" if where else f"rank {rank}"
+
+
+def share_reached(document: StateDocument) -> float | None:
+    """Return the reached part of the ideal throughput; None where one is not known."""
+    training = document.training
+    if training is None or training.throughput is None or not training.ideal_throughput:
+        return None
+    return training.throughput / training.ideal_throughput
