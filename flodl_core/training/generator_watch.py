@@ -1,15 +1,15 @@
-"""Whether reading samples uses Python's and numpy's generators, which are slow to seed.
+"""Whether reading samples uses the process's generators, which take long to seed.
 
 What it is: a watch in three phases. At first every sample is read under its seed, and the
-states before and after are compared. If none of the first samples used a generator, they
-are seeded no more; both are put to a known seed, and after each sample must give the very
-numbers that follow from it. Once a sample is seen to use one, all are seeded for good.
+states before and after are compared. If none of the first samples used Python's or numpy's
+generator, these are seeded no more; both are put to a known seed, and after the samples
+must give the very numbers that follow from it. Once a sample is seen to use one, all are
+seeded for good. Torch's generator is judged by itself: many samples use that one alone.
 
     LEARNING ──64 samples used none──▶ SPARING ──one used it──▶ SEEDING
         └───────────────one used it────────────────────────────────▲
 
-What it is not: a watch of torch's generator, whose seeding is cheap; nor of generators
-that the code makes for itself.
+What it is not: a watch of generators that the code makes for itself, or of a device.
 Who drives it: `samples.SampleReader`, which alone uses the generators between `begin` and
 the last look.
 """
@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Final
 
 import numpy as np
+import torch
 
 SAMPLES_TO_LEARN: Final = 64
 
@@ -40,17 +41,23 @@ class _Phase(Enum):
 
 
 class GeneratorWatch:
-    """Watches the global generators of Python and numpy."""
+    """Watches the global generators of Python, numpy and torch."""
 
     def __init__(self) -> None:
         self._phase = _Phase.LEARNING
+        self._samples_use_torch = False
         self._learned = 0
         self._looks = 0
 
     @property
     def is_sparing(self) -> bool:
-        """Whether samples are read without seeding, with a look after each."""
+        """Whether Python and numpy are not seeded for a sample, with a look after each."""
         return self._phase is _Phase.SPARING
+
+    @property
+    def is_sparing_torch(self) -> bool:
+        """Whether torch is not seeded for a sample either."""
+        return self.is_sparing and not self._samples_use_torch
 
     def begin(self) -> None:
         """Say that others may have used the generators."""
@@ -60,13 +67,20 @@ class GeneratorWatch:
             self._looks = 0
 
     @contextmanager
-    def learning(self) -> Iterator[None]:
-        """Learn from a block whether it uses the generators, which are seeded for it."""
+    def learning(self, *, from_sample: bool = True) -> Iterator[None]:
+        """Learn from a block whether it uses the generators, which are seeded for it.
+
+        Args:
+            from_sample: whether the block reads a sample; if not it makes a batch, which
+                tells nothing of torch.
+        """
         if self._phase is not _Phase.LEARNING:
             yield
             return
-        before = _states()
+        before, torch_before = _states(), torch.default_generator.get_state()
         yield
+        if from_sample and not torch.equal(torch.default_generator.get_state(), torch_before):
+            self._samples_use_torch = True
         if _states() != before:
             self._phase = _Phase.SEEDING
             return
@@ -76,7 +90,10 @@ class GeneratorWatch:
             self.begin()
 
     def is_untouched(self) -> bool:
-        """Return whether neither was used since `begin` or the last look; only when sparing."""
+        """Return whether neither Python's nor numpy's was used since `begin` or the last look.
+
+        Only when sparing.
+        """
         look = self._looks
         number = random.random()  # noqa: S311 - compared, not used
         same = number == _PYTHON_NUMBERS[look] and np.random.random_sample() == _NUMPY_NUMBERS[look]
@@ -88,6 +105,10 @@ class GeneratorWatch:
     def give_up(self) -> None:
         """Seed every sample from now on."""
         self._phase = _Phase.SEEDING
+
+    def give_up_torch(self) -> None:
+        """Seed torch for every sample from now on."""
+        self._samples_use_torch = True
 
 
 def _states() -> tuple[object, ...]:

@@ -9,8 +9,8 @@ thread reads no more.
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -18,7 +18,7 @@ from flodl_core.training.batches import Batch, pin_batch
 from flodl_core.training.event_log import EventLog
 from flodl_core.training.generator_turns import GeneratorTurns
 from flodl_core.training.load import describe_error
-from flodl_core.training.samples import BatchPlace, PassOrder, SampleReader
+from flodl_core.training.samples import BatchPlace, BegunBatch, PassOrder, SampleReader
 from flodl_core.units import Seconds
 
 DEPTH = 2
@@ -50,9 +50,13 @@ class _Begun:
     """A batch that is being read. Whoever has the generators may read on."""
 
     place: BatchPlace
-    ids: list[int]
-    samples: list[Any] = field(default_factory=list)
+    batch: BegunBatch
     is_joined: bool = False
+
+    @classmethod
+    def of(cls, place: BatchPlace) -> "_Begun":
+        """Begin a batch whose ids are not known yet."""
+        return cls(place, BegunBatch(place.pass_index, ()))
 
 
 class OwnReader:
@@ -100,7 +104,7 @@ class OwnReader:
         """
         with self._changed:
             self._want((place, *ahead))
-            begun = _Begun(place, [])
+            begun: _Begun | None = None
             in_hand = self._in_hand
             if in_hand is not None and in_hand.place == place:
                 if in_hand.is_joined:
@@ -110,11 +114,10 @@ class OwnReader:
             self._wanted = tuple(ahead)
             if place in self._ready:
                 return self._ready.pop(place)
-        begun.ids = begun.ids or self._order.ids(place)
+        batch = self._known(begun or _Begun.of(place))
         with self._reader.turn():
-            while len(begun.samples) < len(begun.ids):
-                self._read_sample(begun)
-            return self._reader.join(begun.samples)
+            self._reader.read_on(batch)
+            return self._reader.join(batch)
 
     def expect(self, ahead: Sequence[BatchPlace]) -> None:
         """Say which batches come next."""
@@ -161,7 +164,7 @@ class OwnReader:
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._first_unread() is not None)
             place = None if self._is_over else self._first_unread()
-            self._in_hand = _Begun(place, []) if place is not None else None
+            self._in_hand = _Begun.of(place) if place is not None else None
             return self._in_hand
 
     def _first_unread(self) -> BatchPlace | None:
@@ -169,7 +172,7 @@ class OwnReader:
 
     def _read(self, begun: _Begun) -> Batch | None:
         """Read a batch in as many turns as it takes; None if nobody wants it any more."""
-        begun.ids = self._order.ids(begun.place)
+        self._known(begun)
         while begun.place in self._wanted and self._turns.borrow():
             try:
                 if self._in_hand is not begun:
@@ -184,14 +187,14 @@ class OwnReader:
 
     def _read_on(self, begun: _Begun) -> Batch | None:
         """Read until the generators are recalled, and make the batch if its samples are there."""
-        while len(begun.samples) < len(begun.ids):
-            if self._turns.is_recalled:
-                return None
-            self._read_sample(begun)
-        batch = self._reader.join(begun.samples)
+        self._reader.read_on(begun.batch, is_recalled=lambda: self._turns.is_recalled)
+        if begun.batch.lacks_samples:
+            return None
+        batch = self._reader.join(begun.batch)
         begun.is_joined = True
         return batch
 
-    def _read_sample(self, begun: _Begun) -> None:
-        sample_id = begun.ids[len(begun.samples)]
-        begun.samples.append(self._reader.sample(begun.place.pass_index, sample_id))
+    def _known(self, begun: _Begun) -> BegunBatch:
+        """Return the batch with its ids, which may take a while where a pass is new."""
+        begun.batch.ids = begun.batch.ids or self._order.ids(begun.place)
+        return begun.batch

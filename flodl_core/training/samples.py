@@ -4,14 +4,15 @@ Random augmentation of a sample depends on (run seed, pass, sample id) alone, so
 is the same whichever rank reads the sample, in which process, and how far ahead.
 Whoever reads has the process's random generators to itself and puts torch's back.
 
-Seeding Python's and numpy's generators takes longer than reading many a sample, so a
-reader whose samples use neither stops seeding them, and looks that it stays so.
+Seeding generators takes longer than reading many a sample, so a reader whose samples use
+none stops seeding them, looks that it stays so, and reads again under their seeds what
+turns out to have used one.
 """
 
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,31 @@ class PassOrder:
         return found
 
 
+@dataclass(slots=True, eq=False)
+class BegunBatch:
+    """A batch that is being read.
+
+    Attributes:
+        pass_index: which pass over the data.
+        ids: of its samples, in their order.
+        samples: those that were read, from the first on.
+    """
+
+    pass_index: int
+    ids: Sequence[int]
+    samples: list[Any] = field(default_factory=list)
+
+    @property
+    def lacks_samples(self) -> bool:
+        """Whether a sample is still to be read."""
+        return len(self.samples) < len(self.ids)
+
+    @property
+    def next_id(self) -> int:
+        """The id of the next sample; only where one is lacking."""
+        return self.ids[len(self.samples)]
+
+
 class SampleReader:
     """Reads samples under their seeds, and makes batches of them.
 
@@ -96,7 +122,6 @@ class SampleReader:
         self._seed = seed
         self._watch = GeneratorWatch()
         self._seeds: tuple[int, SeedFamily] | None = None
-        self._last_seed = 0
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -105,11 +130,81 @@ class SampleReader:
         with reading():
             yield
 
-    def sample(self, pass_index: int, sample_id: int) -> Any:  # noqa: ANN401 - what the job says
-        """Read one sample under its seed; inside a turn."""
-        if self._seeds is None or self._seeds[0] != pass_index:
-            self._seeds = (pass_index, SeedFamily(self._seed, "sample", pass_index))
-        seed = self._last_seed = self._seeds[1].seed(sample_id)
+    def read_on(
+        self,
+        batch: BegunBatch,
+        *,
+        is_recalled: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Read the samples that a begun batch lacks, each under its seed; inside a turn.
+
+        Args:
+            batch: takes them.
+            is_recalled: ends the reading early, between two samples.
+
+        Raises:
+            Exception: whatever reading a sample raises.
+        """
+        if self._watch.is_sparing_torch:
+            self._read_unseeded(batch, is_recalled)
+        while batch.lacks_samples and not is_recalled():
+            batch.samples.append(self._sample(batch.pass_index, batch.next_id))
+
+    def join(self, batch: BegunBatch) -> Batch:
+        """Make a batch; chance in it goes on where that of the last sample ended.
+
+        Raises:
+            Exception: whatever making it raises.
+        """
+        last_seed = self._seed_of(batch.pass_index, batch.ids[-1])
+        if self._watch.is_sparing_torch:
+            torch.default_generator.manual_seed(last_seed)
+        if self._watch.is_sparing:
+            drawn = torch.default_generator.get_state()
+            with suppress(Exception):
+                joined: Batch = join_samples(self._collate, batch.samples)
+                if self._watch.is_untouched():
+                    return joined
+            self._watch.give_up()
+            seed_generators(last_seed)
+            torch.default_generator.set_state(drawn)
+        with self._watch.learning(from_sample=False):
+            return join_samples(self._collate, batch.samples)
+
+    def read(self, pass_index: int, sample_ids: Sequence[int]) -> Batch:
+        """Read a whole batch; the generators are left as they are then.
+
+        Raises:
+            Exception: whatever reading a sample raises.
+        """
+        self._watch.begin()
+        batch = BegunBatch(pass_index, sample_ids)
+        self.read_on(batch)
+        return self.join(batch)
+
+    def _read_unseeded(self, batch: BegunBatch, is_recalled: Callable[[], bool]) -> None:
+        """Read on without seeding; keep what was read only if it has used no generator.
+
+        Nor is anything kept if a sample fails: it may do so by its chance, and is read again
+        under its seed.
+        """
+        first = len(batch.samples)
+        torch_before = torch.default_generator.get_state()
+        is_sound = False
+        with suppress(Exception):
+            while batch.lacks_samples and not is_recalled():
+                batch.samples.append(read_sample(self._dataset, batch.next_id))
+            is_sound = self._watch.is_untouched()
+        if not torch.equal(torch.default_generator.get_state(), torch_before):
+            self._watch.give_up_torch()
+        elif is_sound:
+            return
+        if not is_sound:
+            self._watch.give_up()
+        del batch.samples[first:]
+
+    def _sample(self, pass_index: int, sample_id: int) -> Any:  # noqa: ANN401 - what the job says
+        seed = self._seed_of(pass_index, sample_id)
         if self._watch.is_sparing:
             torch.default_generator.manual_seed(seed)
             with suppress(Exception):
@@ -121,24 +216,10 @@ class SampleReader:
         with self._watch.learning():
             return read_sample(self._dataset, sample_id)
 
-    def join(self, samples: list[Any]) -> Batch:
-        """Make a batch; chance in it goes on where that of the last sample ended."""
-        if self._watch.is_sparing:
-            drawn = torch.default_generator.get_state()
-            with suppress(Exception):
-                batch: Batch = join_samples(self._collate, samples)
-                if self._watch.is_untouched():
-                    return batch
-            self._watch.give_up()
-            seed_generators(self._last_seed)
-            torch.default_generator.set_state(drawn)
-        with self._watch.learning():
-            return join_samples(self._collate, samples)
-
-    def read(self, pass_index: int, sample_ids: Sequence[int]) -> Batch:
-        """Read a whole batch; the generators are left as they are then."""
-        self._watch.begin()
-        return self.join([self.sample(pass_index, sample_id) for sample_id in sample_ids])
+    def _seed_of(self, pass_index: int, sample_id: int) -> int:
+        if self._seeds is None or self._seeds[0] != pass_index:
+            self._seeds = (pass_index, SeedFamily(self._seed, "sample", pass_index))
+        return self._seeds[1].seed(sample_id)
 
 
 def seed_step(run_seed: int, place: BatchPlace) -> None:
