@@ -48,14 +48,15 @@ class DemoRun:
         self._numbers = Numbers(script, self._schedule)
         self._events = tell(self._numbers)
         self._event_times = [event.uptime_s for event in self._events]
+        count = int(self.length_s / DOCUMENT_EVERY_S) + 1
+        self._times = [index * DOCUMENT_EVERY_S for index in range(count)]
         ranks = max(1, len(script.cohort.ranks))
         self._kept_windows = min(KEPT_WINDOWS, max(100, KEPT_ROWS // ranks))
         self._window = lru_cache(maxsize=self._kept_windows)(self._make_window)
 
     def times(self) -> Sequence[Seconds]:
         """Return when a document was published, in seconds since the start."""
-        count = int(self.length_s / DOCUMENT_EVERY_S) + 1
-        return [index * DOCUMENT_EVERY_S for index in range(count)]
+        return self._times
 
     def document_at(self, position_s: Seconds) -> StateDocument:
         """Return the document of an instant, clamped to the scenario's length."""

@@ -1,10 +1,11 @@
 """The one clock of the feeds: what they wait on, and what tests replace.
 
-What it is: a protocol of two methods and its real form.
+What it is: a protocol of three methods and its real form.
 What it is not: the wall clock; instants here are monotonic seconds.
 Who drives it: live, replay and demo feeds.
 """
 
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import anyio
@@ -22,6 +23,13 @@ class FeedClock(Protocol):
     async def wait(self, event: anyio.Event, limit_s: Seconds | None) -> None:
         """Return when the event is set, or after so many seconds; None waits for the event."""
 
+    def limit(self, limit_s: Seconds) -> AbstractContextManager[object]:
+        """Return a block that is cut after so many seconds.
+
+        Raises:
+            TimeoutError: on leaving, where it was cut.
+        """
+
 
 class RealClock:
     """The machine's own clock."""
@@ -34,3 +42,11 @@ class RealClock:
         """Return when the event is set, or after so many seconds; None waits for the event."""
         with anyio.move_on_after(limit_s):
             await event.wait()
+
+    def limit(self, limit_s: Seconds) -> AbstractContextManager[object]:
+        """Return a block that is cut after so many seconds.
+
+        Raises:
+            TimeoutError: on leaving, where it was cut.
+        """
+        return anyio.fail_after(limit_s)

@@ -83,7 +83,7 @@ class Player:
         try:
             recording = await self._call(self._load)
         except (FlodlError, OSError) as error:
-            yield self._link(LinkState.ENDED, f"{label} cannot be played: {error}")
+            yield self._link(LinkState.ENDED, f"{label} cannot be played: {_told(error)}")
             await anyio.sleep_forever()
             return
         head = Playhead(recording.times(), recording.length_s, begin_s=self._begin_s(recording))
@@ -129,7 +129,9 @@ class Player:
                     yield arrived
         except (FlodlError, OSError) as error:
             head.is_paused = True
-            yield self._link(LinkState.DISCONNECTED, f"the record cannot be read here: {error}")
+            yield self._link(
+                LinkState.DISCONNECTED, f"the record cannot be read here: {_told(error)}"
+            )
         yield PlaybackMoved(
             position_s=head.position_s,
             length_s=head.length_s,
@@ -178,3 +180,7 @@ class Player:
 
 def _words(label: str, recording: Recording) -> str:
     return "; ".join([f"playing {label}", *recording.missing])
+
+
+def _told(error: FlodlError | OSError) -> str:
+    return error.happened if isinstance(error, FlodlError) else str(error)

@@ -1,0 +1,255 @@
+"""A live run, read over its HTTP port twice a second; reconnects by itself.
+
+What it is: the polling: documents, then what is new of windows and events; faults become
+records and longer pauses.
+What it is not: single requests; those are `feed.run_port`.
+Who drives it: one Textual worker iterates `records`; the app's actions call `ask`.
+
+    loading ──▶ live ◀──▶ disconnected (0.5 … 10 s)
+                  └──────────▶ ended: the run is over and its port is gone
+"""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Final
+
+import anyio
+
+from flodl_console.feed.clock import FeedClock, RealClock
+from flodl_console.feed.run_port import (
+    FIX_TRUST,
+    NotServedError,
+    PortAnswer,
+    PortFaultError,
+    RunPort,
+)
+from flodl_console.feed.source import ActionOutcome
+from flodl_console.view.records import (
+    DocumentArrived,
+    EventsArrived,
+    LinkChanged,
+    LinkState,
+    Record,
+    SourceKind,
+    SourceOpened,
+    WindowsArrived,
+)
+from flodl_core.errors import RemoteProtocolError
+from flodl_core.telemetry.line_file import show_untrusted
+from flodl_core.telemetry.records import (
+    EventPage,
+    WindowPage,
+    read_event_page_untrusted,
+    read_window_page_untrusted,
+)
+from flodl_core.telemetry.state import StateDocument, read_document_untrusted
+from flodl_core.units import Seconds
+
+POLL_S: Final = 0.5
+FIRST_RETRY_S: Final = 0.5
+LAST_RETRY_S: Final = 10.0
+ACTIONS: Final = ("start", "stop", "checkpoint", "drain", "evict")
+
+MAX_PAGE_RECORDS: Final = 500
+PAGE_CELLS: Final = 40_000
+"""Records of a page times ranks: a page of a large world stays far below the largest body."""
+
+
+class OtherRunError(PortFaultError):
+    """Another run answers at the address."""
+
+
+class LiveFeed:
+    """Reads one run and asks it.
+
+    Args:
+        host: name or address, IPv6 without brackets.
+        port: of the run.
+        operator_token: the operator's, not the join token; None sends none.
+        is_read_only: whether `ask` is refused here.
+        label: what the run is called; its address if empty.
+        clock: time to wait by; the machine's if None.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        operator_token: str | None = None,
+        is_read_only: bool = False,
+        label: str = "",
+        clock: FeedClock | None = None,
+    ) -> None:
+        self._clock = clock or RealClock()
+        self._port = RunPort(host, port, operator_token=operator_token, clock=self._clock)
+        self._is_read_only = is_read_only
+        self._label = label or self._port.at
+        self._document: StateDocument | None = None
+        self._seen_windows = 0
+        self._seen_events = 0
+        self._serves_pages = True
+        self._ended = ""
+
+    async def records(self) -> AsyncIterator[Record]:
+        """Yield what the run says, until cancelled."""
+        yield SourceOpened(kind=SourceKind.LIVE, label=self._label, is_read_only=self._is_read_only)
+        yield self._link(LinkState.LOADING, f"asking {self._port.at}")
+        failures = 0
+        is_live = False
+        while not self._ended:
+            pause_s = POLL_S
+            try:
+                arrived = await self._read_document()
+                if not is_live:
+                    yield self._link(LinkState.LIVE, f"reading {self._port.at}")
+                yield arrived
+                is_live, failures = True, 0
+                async for record in self._read_pages(arrived.document):
+                    yield record
+            except (PortFaultError, RemoteProtocolError) as fault:
+                is_live = False
+                pause_s = min(FIRST_RETRY_S * 2**failures, LAST_RETRY_S)
+                failures = min(failures + 1, 10)
+                yield self._fault(fault, pause_s)
+            if not self._ended:
+                await self._clock.wait(anyio.Event(), pause_s)
+        await anyio.sleep_forever()
+
+    async def ask(self, action: str, **parameters: str) -> ActionOutcome:
+        """Ask the run for an action and return its answer in words; never raises."""
+        if self._is_read_only:
+            return ActionOutcome(
+                is_accepted=False,
+                text="this console is read-only: nothing is asked of the run",
+                fix="attach again without --read-only",
+            )
+        if self._ended:
+            return ActionOutcome(is_accepted=False, text=self._ended)
+        if action not in ACTIONS:
+            return ActionOutcome(is_accepted=False, text=f"a run does not know {action!r}")
+        try:
+            return _outcome(action, await self._port.act(f"/{action}", parameters))
+        except PortFaultError as fault:
+            text = f"{fault.happened}; whether it will {action} is not known"
+            return ActionOutcome(is_accepted=False, text=text, fix=fault.fix)
+
+    async def aclose(self) -> None:
+        """Close what connections are open; safe to call twice."""
+        await self._port.aclose()
+
+    async def _read_document(self) -> DocumentArrived:
+        began_s = self._clock.now()
+        body = await self._port.read("/state.json")
+        now_s = self._clock.now()
+        document = read_document_untrusted(body)
+        if self._document is not None and document.run.id != self._document.run.id:
+            raise OtherRunError(
+                f"another run answers at {self._port.at} now: "
+                f"{show_untrusted(document.run.name, limit_chars=64)} "
+                f"{show_untrusted(document.run.id, limit_chars=32)}"
+            )
+        self._document = document
+        return DocumentArrived(
+            document=document,
+            at_s=now_s,
+            size_bytes=len(body),
+            took_ms=(now_s - began_s) * 1000.0,
+        )
+
+    async def _read_pages(self, document: StateDocument) -> AsyncIterator[Record]:
+        """Yield what is new of windows and events, as far as the document tells of any."""
+        ranks = max(1, len(document.ranks))
+        limit = max(10, min(MAX_PAGE_RECORDS, PAGE_CELLS // ranks))
+        try:
+            while self._serves_pages and document.newest_window_seq > self._seen_windows:
+                windows = await self._read_windows(limit)
+                yield WindowsArrived(page=windows, at_s=self._clock.now())
+                if not windows.records:
+                    break
+            while self._serves_pages and document.newest_event_seq > self._seen_events:
+                events = await self._read_events(limit)
+                yield EventsArrived(page=events, at_s=self._clock.now())
+                if not events.records:
+                    break
+        except NotServedError:
+            self._serves_pages = False
+
+    async def _read_windows(self, limit: int) -> WindowPage:
+        body = await self._port.read("/history", since=self._seen_windows, limit=limit)
+        page = read_window_page_untrusted(body)
+        self._seen_windows = _last_seq(self._seen_windows, page)
+        return page
+
+    async def _read_events(self, limit: int) -> EventPage:
+        body = await self._port.read("/events", since=self._seen_events, limit=limit)
+        page = read_event_page_untrusted(body)
+        self._seen_events = _last_seq(self._seen_events, page)
+        return page
+
+    def _fault(self, fault: PortFaultError | RemoteProtocolError, retry_s: Seconds) -> LinkChanged:
+        """Return what a failed round means: another try, or the end."""
+        document = self._document
+        if document is not None and document.end is not None:
+            end = document.end
+            self._ended = f"the run has ended: exit {end.exit_code}, {show_untrusted(end.reason)}"
+        if isinstance(fault, OtherRunError):
+            self._ended = f"{self._ended}; {fault.happened}" if self._ended else fault.happened
+        if self._ended:
+            return self._link(LinkState.ENDED, self._ended)
+        said = show_untrusted(fault.happened)
+        detail = f"{said}: {fault.fix}" if fault.fix else said
+        return LinkChanged(
+            state=LinkState.DISCONNECTED,
+            detail=detail,
+            at_s=self._clock.now(),
+            retry_in_s=retry_s,
+        )
+
+    def _link(self, state: LinkState, detail: str) -> LinkChanged:
+        return LinkChanged(state=state, detail=detail, at_s=self._clock.now())
+
+
+def _last_seq(seen: int, page: WindowPage | EventPage) -> int:
+    """Return the newest record that is known after a page.
+
+    Raises:
+        RemoteProtocolError: the page holds nothing newer, so that reading would not end.
+    """
+    if not page.records:
+        return seen
+    last_seq = page.records[-1].seq
+    if last_seq <= seen:
+        raise RemoteProtocolError(
+            f"a page of records after {seen} ends at {last_seq}",
+            fix="use the flodl version of the run",
+        )
+    return last_seq
+
+
+def _outcome(action: str, answer: PortAnswer) -> ActionOutcome:
+    """Return a run's answer in words."""
+    try:
+        body = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        body = None
+    said = body if isinstance(body, dict) else {}
+    if answer.is_ok:
+        follows = said.get("what_follows")
+        return ActionOutcome(is_accepted=True, text=_told(follows) or _granted(action, said))
+    fix = _told(said.get("fix"))
+    if answer.status in (401, 403):
+        fix = FIX_TRUST
+    reason = _told(said.get("error")) or f"the run answered with status {answer.status}"
+    return ActionOutcome(is_accepted=False, text=reason, fix=fix)
+
+
+def _granted(action: str, said: dict[str, object]) -> str:
+    joined = said.get("joined_ranks")
+    if action == "start" and isinstance(joined, int):
+        return f"the run starts with {joined} ranks"
+    return f"the run takes the {action}"
+
+
+def _told(word: object) -> str:
+    return show_untrusted(word, limit_chars=400) if isinstance(word, str) else ""

@@ -1,0 +1,133 @@
+"""One run's HTTP port, as the console asks it: bounded in time and size, faults in words.
+
+What it is: single requests. Each ends within its ceiling, also where the other end sends
+a byte a second, and keeps at most MAX_BODY_BYTES.
+What it is not: the polling; `feed.live` does that.
+Who drives it: `feed.live`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+
+from flodl_console.feed.clock import FeedClock
+from flodl_core.errors import FlodlError
+from flodl_core.net.addresses import join_host_port
+from flodl_core.units import Seconds
+
+READ_S: Final = 3.0
+ACT_S: Final = 5.0
+MAX_BODY_BYTES: Final = 5_000_000
+
+FIX_TRUST: Final = "give the run's token with --token-file, or attach on the launcher's machine"
+
+
+class PortFaultError(FlodlError):
+    """A request came to nothing; the text is one sentence for the screen."""
+
+
+class NotServedError(PortFaultError):
+    """The run answers, but has no such path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortAnswer:
+    """Status and body of an answer."""
+
+    status: int
+    body: bytes
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it grants what was asked."""
+        return self.status == httpx.codes.OK
+
+
+class RunPort:
+    """Asks one run; safe to use from several tasks of one loop.
+
+    Args:
+        host: name or address, IPv6 without brackets.
+        port: of the run.
+        operator_token: sent with every request; None sends none.
+        clock: what the ceilings are measured by.
+    """
+
+    def __init__(
+        self, host: str, port: int, *, operator_token: str | None, clock: FeedClock
+    ) -> None:
+        self.at = join_host_port(host, port)
+        self._clock = clock
+        headers = {"Accept-Encoding": "identity"}
+        if operator_token is not None:
+            headers["Authorization"] = f"Bearer {operator_token}"
+        self._client = httpx.AsyncClient(
+            base_url=f"http://{self.at}",
+            headers=headers,
+            timeout=None,  # noqa: S113 - each request as a whole has its ceiling
+            trust_env=False,
+            verify=False,  # noqa: S501 - no TLS is spoken here; reading the certificates takes long
+        )
+
+    async def read(self, path: str, **parameters: int) -> bytes:
+        """Return what the run serves at a path.
+
+        Raises:
+            NotServedError: there is no such path.
+            PortFaultError: there is no good answer in time and size; the text says why.
+        """
+        answer = await self._ask("GET", path, parameters, READ_S)
+        if answer.is_ok:
+            return answer.body
+        if answer.status == httpx.codes.NOT_FOUND:
+            raise NotServedError(f"{self.at} does not serve {path}")
+        if answer.status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+            raise PortFaultError(f"{self.at} shows the run only to its operator", fix=FIX_TRUST)
+        if answer.status == httpx.codes.SERVICE_UNAVAILABLE:
+            raise PortFaultError(f"the run at {self.at} has published nothing yet")
+        raise PortFaultError(f"{self.at} answered with status {answer.status}")
+
+    async def act(self, path: str, parameters: Mapping[str, str]) -> PortAnswer:
+        """Ask for an action.
+
+        Raises:
+            PortFaultError: there is no answer in time; whether it was done is not known.
+        """
+        return await self._ask("POST", path, parameters, ACT_S)
+
+    async def aclose(self) -> None:
+        """Close what connections are open."""
+        await self._client.aclose()
+
+    async def _ask(
+        self, method: str, path: str, parameters: Mapping[str, str | int], limit_s: Seconds
+    ) -> PortAnswer:
+        body = bytearray()
+        try:
+            with self._clock.limit(limit_s):
+                async with self._client.stream(method, path, params=dict(parameters)) as answer:
+                    async for piece in answer.aiter_raw():
+                        body += piece
+                        if len(body) > MAX_BODY_BYTES:
+                            limit_mb = MAX_BODY_BYTES // 1_000_000
+                            raise PortFaultError(
+                                f"the answer of {self.at} is larger than {limit_mb} MB"
+                            )
+                    return PortAnswer(status=answer.status_code, body=bytes(body))
+        except TimeoutError as error:
+            raise PortFaultError(self._too_slow(len(body), limit_s)) from error
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise PortFaultError(f"no launcher answers at {self.at}") from error
+        except httpx.RemoteProtocolError as error:
+            why = "broke off its answer" if body else "does not speak HTTP as a run does"
+            raise PortFaultError(f"what listens at {self.at} {why}") from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            name = type(error).__name__
+            raise PortFaultError(f"the connection to {self.at} broke ({name})") from error
+
+    def _too_slow(self, received_bytes: int, limit_s: Seconds) -> str:
+        if received_bytes:
+            return f"{self.at} sends too slowly: {received_bytes:,} bytes in {limit_s:g} s"
+        return f"{self.at} did not answer within {limit_s:g} s"
