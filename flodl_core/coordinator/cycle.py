@@ -77,6 +77,22 @@ class Evidence:
     ack: SyncAck | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class EndedCycle:
+    """A cycle that is over.
+
+    Attributes:
+        outcome: committed, unrealized or failed.
+        sync_ms: from its trigger to its end; None if it failed.
+        window_ms: from the end of the cycle before to its own; None if either failed.
+    """
+
+    cycle: Cycle
+    outcome: str
+    sync_ms: Milliseconds | None
+    window_ms: Milliseconds | None
+
+
 @dataclass(slots=True)
 class _Pending:
     """The cycle under way."""
@@ -102,6 +118,8 @@ class CycleMachine:
         self._pending: _Pending | None = None
         self._next = 0
         self._acknowledged_below = Rank(0)
+        self._finished_at: Seconds | None = None
+        self._ended: list[EndedCycle] = []
         self.last_sync_ms: Milliseconds | None = None
         self.last_outcome: str | None = None
 
@@ -247,13 +265,29 @@ class CycleMachine:
             raise LocalProtocolError(f"a cycle was finished in phase {self._phase}")
         self.last_sync_ms = (now - pending.since) * 1000.0
         self.last_outcome = "committed" if pending.realized else "unrealized"
-        self._pending = None
+        before, self._finished_at = self._finished_at, now
+        window_ms = None if before is None else (now - before) * 1000.0
+        self._end(pending, self.last_sync_ms, window_ms)
 
     def abandon(self) -> None:
         """Forget the cycle under way, if there is one: the run ends without it."""
-        if self._move(CycleStep.ABANDONED):
+        pending = self._pending
+        if pending is not None and self._move(CycleStep.ABANDONED):
             self.last_outcome = "failed"
-            self._pending = None
+            self._finished_at = None
+            self._end(pending, None, None)
+
+    def take_ended(self) -> list[EndedCycle]:
+        """Return the cycles that ended since the last call, oldest first."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def _end(
+        self, pending: _Pending, sync_ms: Milliseconds | None, window_ms: Milliseconds | None
+    ) -> None:
+        assert self.last_outcome is not None
+        self._ended.append(EndedCycle(pending.cycle, self.last_outcome, sync_ms, window_ms))
+        self._pending = None
 
     def _move(self, step: CycleStep) -> bool:
         target = TRANSITIONS.get((self._phase, step))

@@ -15,7 +15,7 @@ from flodl_core.elche.record import ElcheRecord
 from flodl_core.ids import Cycle, HostName, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.timing import TensorBlob
-from flodl_core.units import Seconds
+from flodl_core.units import Milliseconds, Seconds
 
 LINGER_S: Seconds = 2.0
 """How long the process of a rank that left, or was declared dead, may take to end by itself."""
@@ -110,6 +110,42 @@ class RecordSamples:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordWindow:
+    """Keep this in the run's history: a cycle after the initial one has ended.
+
+    Attributes:
+        outcome: committed, unrealized or failed.
+        window_ms: from the end of the cycle before to the end of this one.
+        reason: why the counts are what they are.
+        batch_counts: by rank, of the next window; 0 for a rank that is gone.
+        ms_per_batch, weights, divergences: by rank; None where it is not known.
+    """
+
+    cycle: Cycle
+    version: int
+    outcome: str
+    epoch: int
+    global_step: int
+    samples_done: int
+    samples_total: int
+    loss: float | None
+    throughput: float | None
+    ideal_throughput: float | None
+    window_ms: Milliseconds | None
+    sync_ms: Milliseconds | None
+    overhead: float | None
+    anchor: int
+    anchor_rank: Rank | None
+    elche_phase: str
+    verdict: str | None
+    reason: str
+    batch_counts: tuple[int, ...]
+    ms_per_batch: tuple[Milliseconds | None, ...]
+    weights: tuple[float | None, ...]
+    divergences: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class EpochCoverage:
     """What is not yet trained nor dropped of one event."""
 
@@ -200,6 +236,7 @@ Effect: TypeAlias = (
     | DropHost
     | DismissHost
     | RecordSamples
+    | RecordWindow
     | SaveBundle
     | RaiseAlert
     | Announce

@@ -86,6 +86,14 @@ class DrainRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictRequested:
+    """That rank shall be ended and the others go on without it."""
+
+    rank: Rank
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
 class SaveFinished:
     """The bundle of that version is complete on disk, or `error` says why it is not."""
 
@@ -107,6 +115,7 @@ Event: TypeAlias = (
     | StopRequested
     | CheckpointRequested
     | DrainRequested
+    | EvictRequested
     | SaveFinished
     | HostStatsReported
     | Tick

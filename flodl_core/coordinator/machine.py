@@ -9,7 +9,7 @@ Who drives it: the launcher, one event at a time; the simulator the same way.
     event ─▶ inbox | averaging | dead_ranks | ending | tick ─▶ advance ─▶ effects
 """
 
-from flodl_core.coordinator import averaging, dead_ranks, drains, ending, inbox
+from flodl_core.coordinator import averaging, dead_ranks, drains, ending, evictions, inbox
 from flodl_core.coordinator.advance import settle
 from flodl_core.coordinator.attendance import Attendance
 from flodl_core.coordinator.cadence import Cadence
@@ -21,6 +21,7 @@ from flodl_core.coordinator.events import (
     CheckpointRequested,
     DrainRequested,
     Event,
+    EvictRequested,
     HostStatsReported,
     RankLost,
     RankMessage,
@@ -34,8 +35,9 @@ from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import deadline, tick
 from flodl_core.coordinator.view import CoordinatorView, compose_view
+from flodl_core.coordinator.window_facts import record_window
 from flodl_core.errors import LocalProtocolError
-from flodl_core.ids import HostName, Mode
+from flodl_core.ids import HostName, Mode, Rank
 from flodl_core.machines import Note, Tick
 from flodl_core.messages.job import Envelope
 from flodl_core.units import Seconds
@@ -126,6 +128,9 @@ class Coordinator:
             state.note("own_absence", gap_s=absence)
         self._take(event, now)
         settle(state, now)
+        for ended in state.cycle.take_ended():
+            if ended.cycle > 0:
+                state.out.append(record_window(state, ended, now))
         effects, state.out = state.out, []
         return effects
 
@@ -145,6 +150,8 @@ class Coordinator:
                 state.announce("save_requested", f"{event.who} asked for a save", who=event.who)
             case DrainRequested():
                 drains.request(state, event)
+            case EvictRequested():
+                evictions.request(state, event, now)
             case SaveFinished():
                 ending.save_finished(state, event, now)
             case HostStatsReported():
@@ -162,6 +169,10 @@ class Coordinator:
     def refuse_drain(self, host: HostName) -> str:
         """Return why that host cannot be drained now; empty if it can."""
         return drains.refusal(self._state, host)
+
+    def refuse_evict(self, rank: Rank) -> str:
+        """Return why that rank cannot be evicted now; empty if it can."""
+        return evictions.refusal(self._state, rank)
 
     def view(self, now: Seconds) -> CoordinatorView:
         """Freeze everything that a reader may know at `now`."""

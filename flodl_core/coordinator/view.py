@@ -146,8 +146,8 @@ def compose_view(state: SchedulerState, now: Seconds) -> CoordinatorView:
     return CoordinatorView(
         stage=state.stage,
         reason=reason,
-        training=_training(state, now),
-        elche=_elche(state),
+        training=training_view(state, now),
+        elche=elche_view(state),
         reduce=_reduce(state, now),
         ranks=tuple(_rank(state, record, now) for record in state.cohort),
         waits=list_waits(state, now),
@@ -160,7 +160,8 @@ def compose_view(state: SchedulerState, now: Seconds) -> CoordinatorView:
     )
 
 
-def _training(state: SchedulerState, now: Seconds) -> TrainingView:
+def training_view(state: SchedulerState, now: Seconds) -> TrainingView:
+    """Freeze how far the training is."""
     book, spec = state.book, state.spec
     rate = _throughput(state, now)
     done = book.trained_samples + book.dropped_samples
@@ -206,7 +207,8 @@ def _ideal(state: SchedulerState) -> float | None:
     return sum(state.spec.batch_size * 1000.0 / mean for mean in known)
 
 
-def _elche(state: SchedulerState) -> ElcheView:
+def elche_view(state: SchedulerState) -> ElcheView:
+    """Freeze who does how many batches, and why."""
     cadence = state.cadence
     if cadence is None:
         return ElcheView(

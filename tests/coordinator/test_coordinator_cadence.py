@@ -5,6 +5,7 @@ from coordinator_script import SaveBundle, Script, control, of, sent, tally
 from paced_world import BATCH, PacedWorld
 
 from flodl_core.coordinator.cadence import CadenceSettings
+from flodl_core.coordinator.effects import Send
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.dispatch.ranges import Range
 from flodl_core.elche.settings import ElcheSettings
@@ -149,7 +150,7 @@ def test_a_window_is_dealt_as_one_chunk_of_exactly_the_count():
     script.rounds(1, [control_tally(0, 4), control_tally(1, 2)])
     script.ack(0, 1)
     said = script.ack(1, 1)
-    order = [(effect.rank, type(effect.message).__name__) for effect in said]
+    order = [(effect.rank, type(effect.message).__name__) for effect in of(said, Send)]
     assert order == [
         (0, "Update"),
         (0, "SetGlobalStep"),
@@ -177,7 +178,7 @@ def test_a_chunk_in_two_ranges_is_told_before_the_step_that_releases_the_rank():
     script.ready(0, 1, n=4, samples=8)
     script.rounds(1, [control_tally(0, 4)])
     said = script.ack(0, 1)
-    kinds = [type(effect.message).__name__ for effect in said]
+    kinds = [type(effect.message).__name__ for effect in of(said, Send)]
     plan = sent(said, control.Update, 0)[0].next_plan
     assert kinds == ["Update", "SetGlobalStep"]
     assert (plan.offset, plan.size) == (24, 8)  # what the lost rank held goes first
