@@ -133,7 +133,7 @@ def _run(numbers: Numbers, at_s: Seconds, *, is_formed: bool) -> RunState:
         world_size=ranks if is_formed else None,
         port=PORT,
         pid=4242,
-        run_dir=f"/home/op/runs/{script.name}-{run_id}",
+        run_dir=f"/srv/runs/{script.name}-{run_id}",
     )
 
 

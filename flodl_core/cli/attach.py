@@ -1,7 +1,7 @@
 """Finding the run that a command is about, and asking it.
 
-What it is: an address, or the newest live run of the run directory, turned into
-a client that carries the operator's token where it is known.
+What it is: the run that `run_finding` finds, behind a client that carries the
+operator's token where it is known.
 What it is not: any action; `status`, `start`, `stop`, `checkpoint` and `drain` ask.
 Who drives it: those five.
 """
@@ -10,19 +10,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 from flodl_core.cli.run_options import Wanted
-from flodl_core.config.load import LoadedRun, load_agent, load_run
 from flodl_core.errors import ConfigError, FlodlError
-from flodl_core.net.addresses import is_loopback, join_host_port, parse_host_port
 from flodl_core.net.http_client import ControllerAnswer, ControllerClient
-from flodl_core.telemetry.run_directory import NoLiveRunError, RunDirectory, find_run, list_runs
+from flodl_core.run_finding import find_wanted_run
+from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.state import StateDocument, read_document_untrusted
-from flodl_core.wire.handshake import operator_token
-
-USUAL_PORT: Final = 1337
 
 
 class ActionRefusedError(FlodlError):
@@ -78,21 +72,15 @@ def attached(wanted: Wanted) -> Iterator[Attachment]:
         ConfigError: the address is none, or two were given.
         NoLiveRunError: no run that is on was found.
     """
-    loaded = load_run({"run_dir": wanted.run_dir}, config_file=wanted.config_file)
-    address = _one_address(wanted)
-    if address is None:
-        directory: RunDirectory | None = find_run(loaded.run.run_dir, name=wanted.run)
-        assert directory is not None
-        host, port = _address_of(directory)
-    else:
-        host, port = parse_host_port(address, default_port=loaded.join.port or USUAL_PORT)
-        directory = _directory_at(loaded.run.run_dir, host, port)
-    token = _given_token(wanted, loaded)
-    if directory is not None and wanted.token_file is None:
-        token = directory.read_token() or token
-    bearer = None if token is None else operator_token(bytes.fromhex(token))
-    with ControllerClient(host, port, operator_token=bearer) as client:
-        yield Attachment(client, directory)
+    found = find_wanted_run(
+        _one_address(wanted),
+        name=wanted.run,
+        run_dir=wanted.run_dir,
+        token_file=wanted.token_file,
+        config_file=wanted.config_file,
+    )
+    with ControllerClient(found.host, found.port, operator_token=found.operator_token) as client:
+        yield Attachment(client, found.directory)
 
 
 def _one_address(wanted: Wanted) -> str | None:
@@ -108,38 +96,6 @@ def _one_address(wanted: Wanted) -> str | None:
             fix="name one",
         )
     return given[0] if given else None
-
-
-def _address_of(directory: RunDirectory) -> tuple[str, int]:
-    """Return where a live run listens.
-
-    Raises:
-        NoLiveRunError: it has not opened its port yet.
-    """
-    address = directory.read_address()
-    if address is None:
-        raise NoLiveRunError(
-            f"run {directory.path.name} has not opened its port yet", fix="ask again shortly"
-        )
-    return parse_host_port(address)
-
-
-def _directory_at(base: Path, host: str, port: int) -> RunDirectory | None:
-    """Return the live run of this machine that listens at an address, if one does."""
-    wanted = join_host_port(host, port)
-    is_here = is_loopback(host) or host.lower() == "localhost"
-    for run in list_runs(base):
-        if not run.is_live():
-            continue
-        if run.read_address() == wanted or (is_here and run.read_port() == port):
-            return run
-    return None
-
-
-def _given_token(wanted: Wanted, loaded: LoadedRun) -> str | None:
-    """Return the join token that the user gave, if one."""
-    agent = load_agent({"token_file": wanted.token_file}, config_file=wanted.config_file).agent
-    return agent.token or loaded.join.token
 
 
 def _accepted(answer: ControllerAnswer) -> ControllerAnswer:

@@ -1,0 +1,67 @@
+"""Which live run the console shows, as a feed.
+
+What it is: an address, a directory of runs or a run just launched, turned into a feed.
+What it is not: the search itself, which the commands share: `flodl_core.run_finding`.
+Who drives it: the app, when it is opened and after a launch.
+"""
+
+from pathlib import Path
+
+from flodl_console.feed.live import LiveFeed
+from flodl_console.launch import LaunchedRun
+from flodl_core.run_finding import address_of, find_wanted_run
+from flodl_core.wire.handshake import operator_token
+
+
+def find_live_feed(
+    address: str | None,
+    *,
+    run_dir: Path | None,
+    token_file: Path | None = None,
+    config_file: Path | None = None,
+    is_read_only: bool = False,
+) -> LiveFeed:
+    """Return a feed of the run that is meant.
+
+    Args:
+        address: `host:port`; the newest live run of `run_dir` if None.
+        run_dir: of all runs, or one run's own; as configured if None.
+        token_file: file with the join token, where the run directory is elsewhere.
+        config_file: settings file instead of `flodl.toml`.
+        is_read_only: whether nothing may be asked of the run.
+
+    Raises:
+        ConfigError: the address is none, or a setting cannot be used.
+        NoLiveRunError: no run that is on was found.
+    """
+    found = find_wanted_run(
+        address,
+        run_dir=None if run_dir is None else str(run_dir),
+        token_file=None if token_file is None else str(token_file),
+        config_file=config_file,
+    )
+    return LiveFeed(
+        found.host,
+        found.port,
+        operator_token=found.operator_token,
+        is_read_only=is_read_only,
+        label=found.label,
+    )
+
+
+def launched_feed(launched: LaunchedRun, *, is_read_only: bool = False) -> LiveFeed:
+    """Return a feed of a run that this console started.
+
+    Raises:
+        NoLiveRunError: it has ended since, so that its address is gone.
+        ConfigError: others may read its token.
+    """
+    host, port = address_of(launched.directory)
+    token = launched.directory.read_token()
+    return LiveFeed(
+        host,
+        port,
+        operator_token=None if token is None else operator_token(bytes.fromhex(token)),
+        is_read_only=is_read_only,
+        label=launched.directory.path.name,
+    )

@@ -1,0 +1,104 @@
+"""Where the run is that somebody means: an address, or the newest live run of a directory.
+
+What it is: settings and run directories turned into host, port and operator token.
+What it is not: a connection to it.
+Who drives it: the commands that ask a run, and the console.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from flodl_core.config.load import LoadedRun, load_agent, load_run
+from flodl_core.net.addresses import is_loopback, join_host_port, parse_host_port
+from flodl_core.telemetry.run_directory import NoLiveRunError, RunDirectory, find_run, list_runs
+from flodl_core.wire.handshake import operator_token
+
+USUAL_PORT: Final = 1337
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRun:
+    """Where a run can be asked, and by what right."""
+
+    host: str
+    port: int
+    operator_token: str | None = field(repr=False)
+    """None where no token of the run is known."""
+    directory: RunDirectory | None
+    """Where the run lies on this machine, if it does and was found."""
+
+    @property
+    def label(self) -> str:
+        """What the run is called: its directory's name, else its address."""
+        if self.directory is not None:
+            return self.directory.path.name
+        return join_host_port(self.host, self.port)
+
+
+def find_wanted_run(
+    address: str | None = None,
+    *,
+    name: str | None = None,
+    run_dir: str | None = None,
+    token_file: str | None = None,
+    config_file: Path | None = None,
+) -> FoundRun:
+    """Return the run that is wanted.
+
+    Args:
+        address: `host:port`; the newest live run of the run directory if None.
+        name: keep only runs whose name or id begins so.
+        run_dir: of all runs, or one run's own; as configured if None.
+        token_file: file with the join token; else the run directory's own, else as configured.
+        config_file: `--config`.
+
+    Raises:
+        ConfigError: the address is none, or a setting cannot be used.
+        NoLiveRunError: no run that is on was found.
+    """
+    loaded = load_run({"run_dir": run_dir}, config_file=config_file)
+    if address is None:
+        directory: RunDirectory | None = find_run(loaded.run.run_dir, name=name)
+        assert directory is not None
+        host, port = address_of(directory)
+    else:
+        host, port = parse_host_port(address, default_port=loaded.join.port or USUAL_PORT)
+        directory = _directory_at(loaded.run.run_dir, host, port)
+    token = _given_token(token_file, config_file, loaded)
+    if directory is not None and token_file is None:
+        token = directory.read_token() or token
+    bearer = None if token is None else operator_token(bytes.fromhex(token))
+    return FoundRun(host=host, port=port, operator_token=bearer, directory=directory)
+
+
+def address_of(directory: RunDirectory) -> tuple[str, int]:
+    """Return where a live run listens.
+
+    Raises:
+        NoLiveRunError: it has not opened its port yet.
+    """
+    address = directory.read_address()
+    if address is None:
+        raise NoLiveRunError(
+            f"run {directory.path.name} has not opened its port yet", fix="ask again shortly"
+        )
+    return parse_host_port(address)
+
+
+def _directory_at(base: Path, host: str, port: int) -> RunDirectory | None:
+    """Return the live run of this machine that listens at an address, if one does."""
+    wanted = join_host_port(host, port)
+    is_here = is_loopback(host) or host.lower() == "localhost"
+    for run in list_runs(base):
+        if not run.is_live():
+            continue
+        if run.read_address() == wanted or (is_here and run.read_port() == port):
+            return run
+    return None
+
+
+def _given_token(token_file: str | None, config_file: Path | None, loaded: LoadedRun) -> str | None:
+    """Return the join token that the user gave, if one."""
+    agent = load_agent({"token_file": token_file}, config_file=config_file).agent
+    return agent.token or loaded.join.token
