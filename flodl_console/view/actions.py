@@ -10,6 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from flodl_console.view.confirm import (
+    drain_lines,
+    evict_lines,
+    start_lines,
+    stop_now_lines,
+    stop_save_lines,
+    typed_name_of,
+)
+from flodl_console.view.facts import OPEN_PHASES, alive_ranks, is_over, place_of
+from flodl_console.view.model import ConsoleView
+from flodl_console.view.records import LinkState, SourceKind
+from flodl_console.view.texts import fit, says
+from flodl_core.ids import ClusterPhase, RankPhase, StartMode
+from flodl_core.telemetry.state import StateDocument
+
+REASON_CELLS = 76
+
 
 class ActionId(StrEnum):
     """What can be asked of a run."""
@@ -66,3 +83,203 @@ class ActionOffer:
     """The word for `Feed.ask`."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """The named parameters for `Feed.ask`."""
+
+
+def offers(
+    view: ConsoleView, *, rank: int | None = None, host: str | None = None
+) -> Mapping[ActionId, ActionOffer]:
+    """Return every action as it stands now; `rank` and `host` are those under the cursor."""
+    return {action: offer(view, action, rank=rank, host=host) for action in ActionId}
+
+
+def offer(
+    view: ConsoleView, action: ActionId, *, rank: int | None = None, host: str | None = None
+) -> ActionOffer:
+    """Return one action as it stands now.
+
+    Args:
+        view: of this moment.
+        action: which one.
+        rank: that would be evicted.
+        host: that would be drained.
+    """
+    reason = refusal(view, action, rank=rank, host=host)
+    request, parameters = _request(action, rank=rank, host=host)
+    return ActionOffer(
+        action=action,
+        is_enabled=not reason,
+        reason=fit(reason, REASON_CELLS),
+        what_follows=_FOLLOWS[action],
+        confirm=None if reason else _confirm(view, action, rank=rank, host=host),
+        request=request,
+        parameters=parameters,
+    )
+
+
+def refusal(
+    view: ConsoleView, action: ActionId, *, rank: int | None = None, host: str | None = None
+) -> str:
+    """Return why an action would not be accepted now, not cut; empty if it would."""
+    document = view.document
+    if view.source is SourceKind.REPLAY:
+        return "this is a record: there is no run to ask"
+    if view.is_read_only:
+        return "this console was opened read-only"
+    if document is None:
+        return "nothing is known of the run yet"
+    if is_over(document) or view.link is LinkState.ENDED:
+        return "the run is over"
+    if not view.is_current:
+        return "the run does not answer: what is shown is old"
+    match action:
+        case ActionId.START:
+            return _start_refusal(document)
+        case ActionId.STOP_SAVE | ActionId.STOP_NOW:
+            return ""
+        case ActionId.CHECKPOINT:
+            return _untrained(document)
+        case ActionId.DRAIN:
+            return _untrained(document) or _drain_refusal(document, host)
+        case ActionId.EVICT:
+            return _untrained(document) or _evict_refusal(document, rank)
+
+
+def basis_of(view: ConsoleView) -> ConfirmBasis:
+    """Return what a confirm box that opens now stands upon."""
+    document = view.document
+    if document is None:
+        return ConfirmBasis(run_id="", phase="", members=(), alive_ranks=(), is_current=False)
+    return ConfirmBasis(
+        run_id=document.run.id,
+        phase=document.phase.value,
+        members=tuple((member.host, member.ranks) for member in document.members),
+        alive_ranks=tuple(rank.rank for rank in alive_ranks(document)),
+        is_current=view.is_current,
+    )
+
+
+def voided(confirm: ConfirmText, view: ConsoleView) -> str:
+    """Return why a confirm box must close; empty while what it says still holds."""
+    was, now = confirm.basis, basis_of(view)
+    if now == was:
+        return ""
+    if now.run_id != was.run_id:
+        return "closed: this is another run now"
+    if not now.is_current:
+        return "closed: the run does not answer"
+    if now.phase != was.phase:
+        return f"closed: the run is {now.phase} now"
+    if now.alive_ranks != was.alive_ranks:
+        return f"closed: {len(now.alive_ranks)} ranks are alive now, not {len(was.alive_ranks)}"
+    return f"closed: the roster changed, {len(now.members)} hosts are in"
+
+
+_FOLLOWS: Mapping[ActionId, str] = {
+    ActionId.START: "Closes the window: the run begins with the ranks that are in.",
+    ActionId.STOP_SAVE: "Ends the window, averages, saves, and ends the run.",
+    ActionId.STOP_NOW: "Ends the run at once; nothing more is saved.",
+    ActionId.CHECKPOINT: "Saves at the next commit; training goes on.",
+    ActionId.DRAIN: "The host's ranks bring what they have done and leave.",
+    ActionId.EVICT: "Kills the rank; the others take over its samples.",
+}
+
+
+def _request(
+    action: ActionId, *, rank: int | None, host: str | None
+) -> tuple[str, Mapping[str, str]]:
+    match action:
+        case ActionId.STOP_SAVE:
+            return "stop", {"kind": "save"}
+        case ActionId.STOP_NOW:
+            return "stop", {"kind": "now"}
+        case ActionId.DRAIN:
+            return "drain", {"host": host} if host else {}
+        case ActionId.EVICT:
+            return "evict", {} if rank is None else {"rank": str(rank)}
+        case ActionId.START | ActionId.CHECKPOINT:
+            return action.value, {}
+
+
+def _start_refusal(document: StateDocument) -> str:
+    if document.start_mode == StartMode.AUTO:
+        return "start mode is auto: the window closes by itself"
+    if document.phase not in OPEN_PHASES:
+        return f"the window is closed: the run is {document.phase.value}"
+    missing = document.min_rank_start - document.joined_ranks
+    if missing > 0:
+        return (
+            f"quorum not met: {document.joined_ranks}/{document.min_rank_start}, "
+            f"{missing} more must join"
+        )
+    return "the start was asked for already" if document.start_armed else ""
+
+
+def _untrained(document: StateDocument) -> str:
+    if document.phase is ClusterPhase.TRAINING:
+        return ""
+    return f"the run is not training yet: it is {document.phase.value}"
+
+
+def _drain_refusal(document: StateDocument, host: str | None) -> str:
+    if not host:
+        return "no host is chosen"
+    if host not in {rank.host for rank in document.ranks}:
+        return f"the run has no host {says(host, 32)}"
+    alive = {rank.host for rank in alive_ranks(document)}
+    if host not in alive:
+        return f"host {says(host, 32)} has no rank left"
+    return f"host {says(host, 24)} is the last one with a rank" if alive == {host} else ""
+
+
+def _evict_refusal(document: StateDocument, rank: int | None) -> str:
+    if rank is None:
+        return "no rank is chosen"
+    found = next((one for one in document.ranks if one.rank == rank), None)
+    if found is None:
+        return f"the run has no rank {rank}"
+    alive = {one.rank for one in alive_ranks(document)}
+    if rank not in alive:
+        gone = "lost" if found.state is RankPhase.LOST else "gone"
+        return f"{place_of(rank, found.host)} is {gone} already"
+    return f"rank {rank} is the last one alive" if alive == {rank} else ""
+
+
+_TITLES: Mapping[ActionId, tuple[str, str]] = {
+    ActionId.START: ("Start the run?", "start"),
+    ActionId.STOP_SAVE: ("Stop the run and save it?", "stop and save"),
+    ActionId.STOP_NOW: ("Stop the run at once, without saving?", "stop now"),
+    ActionId.DRAIN: ("Drain {place}?", "drain"),
+    ActionId.EVICT: ("Evict {place}?", "evict"),
+}
+
+
+def _confirm(
+    view: ConsoleView, action: ActionId, *, rank: int | None, host: str | None
+) -> ConfirmText | None:
+    document = view.document
+    if document is None or action is ActionId.CHECKPOINT:
+        return None
+    hosts = {one.rank: one.host for one in document.ranks}
+    place = place_of(rank, hosts.get(rank or 0)) if rank is not None else place_of(None, host)
+    title, yes = _TITLES[action]
+    typed_name = ""
+    match action:
+        case ActionId.START:
+            lines = start_lines(document)
+        case ActionId.STOP_SAVE:
+            lines, typed_name = stop_save_lines(document), typed_name_of(document)
+        case ActionId.STOP_NOW:
+            lines, typed_name = stop_now_lines(document), typed_name_of(document)
+        case ActionId.DRAIN:
+            place = place_of(None, host)
+            lines = drain_lines(document, host or "")
+        case ActionId.EVICT:
+            lines, typed_name = evict_lines(document, rank or 0), f"rank {rank}"
+    return ConfirmText(
+        title=fit(title.replace("{place}", place), 60),
+        lines=tuple(fit(line, 66) for line in lines),
+        yes=yes,
+        no="no",
+        typed_name=typed_name,
+        basis=basis_of(view),
+    )

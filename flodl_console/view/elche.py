@@ -189,8 +189,13 @@ def _guard(elche: ElcheState) -> tuple[str, Tone]:
     guard = says(elche.guard, 16)
     if elche.last_verdict is None:
         return guard, Tone.DIM
-    verdict = says(elche.last_verdict.replace("_", " "), 20)
+    verdict = _verdict(elche)
     return f"{guard}: {verdict}", Tone.OK if verdict == "stable" else Tone.WARN
+
+
+def _verdict(elche: ElcheState) -> str:
+    """Return the verdict without its reason, which the sentence of the cadence tells too."""
+    return says((elche.last_verdict or "").split(":")[0], 22)
 
 
 def _summary(elche: ElcheState, guard_tone: Tone, *, is_applicable: bool) -> Line:
@@ -199,7 +204,7 @@ def _summary(elche: ElcheState, guard_tone: Tone, *, is_applicable: bool) -> Lin
     anchor = f"anchor {count(elche.anchor)}"
     if elche.anchor_rank is not None:
         anchor += f" of rank {elche.anchor_rank}"
-    verdict = says((elche.last_verdict or "").replace("_", " "), 20)
+    verdict = _verdict(elche)
     return joined(
         [
             (1, Phrase(f"ElChe {says(elche.phase, 12)}", Tone.INFO)),

@@ -29,7 +29,7 @@ LARGE_FROM_LINES: Final = 28
 FACTS_CELLS: Final = 52
 """Room for the facts beside the plots."""
 
-FACTS_LINES: Final = 14
+FACTS_LINES: Final = 19
 """The lines that all facts need with their titles, and the least that plots beside them get."""
 
 
