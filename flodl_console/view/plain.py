@@ -1,13 +1,12 @@
-"""Texts for terminals that know nothing but ASCII; every cell stays where it was.
+"""The ASCII twins of the characters that panels and drawings use.
 
-What it is: one table of twins for our own glyphs.
-What it is not: a transliteration; foreign letters become question marks.
-Who drives it: renderables and widgets, where the ASCII setting is on.
+What it is: one table; a twin is one cell wide, as the character is.
+What it is not: the filter that replaces them, nor a transliteration of foreign letters.
+Who drives it: the console's line filter, where only ASCII is wanted.
 """
 
 from typing import Final
 
-from flodl_console.view.texts import UNKNOWN, cell_width
 from flodl_console.view.tones import Glyph
 
 ASCII_TWINS: Final = {
@@ -47,13 +46,3 @@ ASCII_TWINS: Final = {
     "▇": "#",
 }
 """Each of our characters beyond ASCII, with the one that stands for it."""
-
-
-def to_ascii(text: str) -> str:
-    """Return a panel's text in ASCII, of the same width in cells."""
-    if text.isascii():
-        return text
-    return "".join(
-        char if char.isascii() else ASCII_TWINS.get(char, UNKNOWN * cell_width(char))
-        for char in text
-    )
