@@ -1,0 +1,71 @@
+"""Events as lines: one a row of the list, and all that is known of the chosen one.
+
+What it is: rows and a width in, lines out; columns that do not fit are left out whole.
+What it is not: the filter or the folding; `view.events` has those.
+Who drives it: the Events screen.
+"""
+
+from typing import Final
+
+from flodl_console.renderables.window_lines import wrapped
+from flodl_console.view.events import EventRow
+from flodl_console.view.texts import cell_width, fit, pad
+from flodl_console.view.tones import Line, Phrase, Tone
+
+TIME_CELLS: Final = 8
+AGE_CELLS: Final = 10
+KIND_CELLS: Final = 9
+WHERE_CELLS: Final = 16
+WIDE_WHERE_CELLS: Final = 28
+AGE_FROM_CELLS: Final = 96
+KIND_FROM_CELLS: Final = 110
+MAX_DETAIL_LINES: Final = 6
+
+
+def event_line(row: EventRow, *, width: int) -> Line:
+    """Return one row of the list.
+
+    Args:
+        row: of the panel.
+        width: cells of the line.
+    """
+    where_cells = WIDE_WHERE_CELLS if width >= KIND_FROM_CELLS else WHERE_CELLS
+    line = [
+        Phrase(f"{row.glyph} ", row.tone),
+        Phrase(f"{pad(row.time, TIME_CELLS)}  ", Tone.DIM),
+    ]
+    if width >= AGE_FROM_CELLS:
+        line.append(Phrase(f"{pad(row.age, AGE_CELLS)}  ", Tone.DIM))
+    if width >= KIND_FROM_CELLS:
+        line.append(Phrase(f"{pad(row.kind.value, KIND_CELLS)}  ", Tone.DIM))
+    line.append(Phrase(f"{pad(row.where, where_cells)}  "))
+    if row.depth:
+        line.append(Phrase("└ ", Tone.DIM))
+    used = sum(cell_width(phrase.text) for phrase in line)
+    tail = "".join(
+        f"  {part}" for part in (f"×{row.count}" if row.count > 1 else "", row.fold_text) if part
+    )
+    room = max(0, width - used - cell_width(tail))
+    line += [Phrase(fit(row.text, room), row.tone), Phrase(tail, Tone.DIM)]
+    return tuple(line)
+
+
+def event_detail(row: EventRow, *, width: int) -> tuple[Line, ...]:
+    """Return everything about one event, in at most MAX_DETAIL_LINES lines.
+
+    Args:
+        row: of the panel.
+        width: cells of the lines.
+    """
+    head = f"{row.glyph} {row.severity} · {row.kind.value} · {row.where} · at {row.time}"
+    if row.age:
+        head += f", {row.age} into the run"
+    if row.who:
+        head += f" · {row.who}"
+    lines: list[Line] = [(Phrase(fit(head, width), row.tone),)]
+    lines += [(Phrase(f"  {text}"),) for text in wrapped(row.text, width - 2)]
+    for number, text in enumerate(wrapped(row.fix, width - 7)):
+        lines.append(
+            (Phrase("  fix: " if number == 0 else " " * 7, Tone.DIM), Phrase(text, Tone.ACCENT))
+        )
+    return tuple(lines[:MAX_DETAIL_LINES])
