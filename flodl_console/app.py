@@ -49,10 +49,6 @@ TICK_S: Final = 1.0
 """How often ages grow on the screen while nothing else arrives."""
 FORM: Final = "form"
 
-_WINDOW_PHASES: Final = frozenset(
-    {ClusterPhase.WAITING, ClusterPhase.STAGING, ClusterPhase.FORMING}
-)
-
 
 def _nothing() -> None:
     """Do nothing."""
@@ -188,7 +184,9 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     @on(ConsoleScreen.Shown)
     def push_view(self) -> None:
-        """Give the view to the screens of the stack in front."""
+        """Give the view to the screens of the stack in front; the form has none."""
+        if self.feed is None:
+            return
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen) and screen.is_mounted:
                 screen.rank = self.chosen
@@ -205,9 +203,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         document = self.view.document
         if document is None or self._has_chosen_screen or len(self.screen_stack) > 1:
             return
-        failed_early = document.phase is ClusterPhase.FAILED and document.training is None
-        fits_window = document.phase in _WINDOW_PHASES or failed_early
-        wanted = "window" if fits_window else "training"
+        wanted = "training" if document.phase is ClusterPhase.TRAINING else "window"
         if self.current_mode != wanted:
             self.switch_mode(wanted)
 
@@ -290,8 +286,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def action_help(self) -> None:
         """Show the keys of the screen in front."""
-        scope = Scope.SHELL if self.front is None else self.front.SCOPE
-        self.push_screen(HelpScreen(scope))
+        if self.front is not None:
+            self.push_screen(HelpScreen(self.front.SCOPE))
 
     def action_start(self) -> None:
         """Close the join window."""

@@ -43,6 +43,10 @@ BY_BINDING: Final = {
 }
 """Which action a binding's id stands for."""
 
+_WITHOUT_RUN: Final = frozenset(
+    {"help", "theme", "next-field", "previous-field", "leave-field", "detach"}
+)
+
 _BY_CALL: Final = {parse(action.call): action for action in reversed(ALL_ACTIONS)}
 
 
@@ -69,10 +73,19 @@ def bindings_in(scope: Scope) -> list[BindingType]:
     return bindings_of(actions_in(scope))
 
 
+def everywhere(scope: Scope) -> tuple[ConsoleAction, ...]:
+    """Return the shell's actions that act on a screen: none in a box, few without a run."""
+    if scope in {Scope.DIALOG, Scope.HELP}:
+        return ()
+    shell = actions_in(Scope.SHELL)
+    if scope is Scope.FORM:
+        return tuple(action for action in shell if action.id in _WITHOUT_RUN)
+    return shell
+
+
 def key_bar_actions(scope: Scope) -> tuple[ConsoleAction, ...]:
     """Return what a screen's key bar offers, the most important first."""
-    is_box = scope in {Scope.DIALOG, Scope.HELP}
-    offered = [*actions_in(scope), *(() if is_box else actions_in(Scope.SHELL))]
+    offered = [*actions_in(scope), *everywhere(scope)]
     return tuple(
         sorted(
             (action for action in offered if action.priority > 0),

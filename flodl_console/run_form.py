@@ -31,6 +31,11 @@ class FormField:
     choices: tuple[str, ...] = ()
     """The words that it takes, where they are few."""
 
+    @property
+    def meaning(self) -> str:
+        """What stands beside the field while nothing is wrong."""
+        return ", ".join(self.choices) or KEYS[self.dotted].doc
+
 
 FORM_FIELDS: Final = (
     FormField(name="job", label="job", dotted="run.job"),
@@ -96,18 +101,27 @@ def review_form(
     """
     given = dict(flags)
     given.update({name: text.strip() or None for name, text in typed.items()})
-    try:
-        loaded = load_run(
+
+    def load(*, needs_job: bool) -> LoadedRun:
+        return load_run(
             given,
             environ=environ,
             config_file=config_file,
             directory=directory,
-            needs_job=True,
+            needs_job=needs_job,
         )
+
+    placeholders: Mapping[str, str] = {}
+    try:
+        placeholders = _placeholders(load(needs_job=False))
+        loaded = load(needs_job=True)
     except ConfigError as error:
-        return _refused(error)
-    words = ("headless", *words_of(given), *_config_words(config_file))
-    return FormReview(words=words, run_dir=loaded.run.run_dir, placeholders=_placeholders(loaded))
+        return _refused(error, placeholders)
+    return FormReview(
+        words=("headless", *words_of(given), *_config_words(config_file)),
+        run_dir=loaded.run.run_dir,
+        placeholders=placeholders,
+    )
 
 
 def words_of(flags: Mapping[str, object]) -> tuple[str, ...]:
@@ -140,11 +154,14 @@ def _config_words(config_file: Path | None) -> tuple[str, ...]:
     return () if config_file is None else (f"--config={config_file}",)
 
 
-def _refused(error: ConfigError) -> FormReview:
-    for asked in FORM_FIELDS:
-        if error.field == asked.dotted:
-            return FormReview(complaints={asked.name: error.reason}, fix=error.fix)
-    return FormReview(elsewhere=error.happened, fix=error.fix)
+def _refused(error: ConfigError, placeholders: Mapping[str, str]) -> FormReview:
+    complaints = {asked.name: error.reason for asked in FORM_FIELDS if error.field == asked.dotted}
+    return FormReview(
+        complaints=complaints,
+        elsewhere="" if complaints else error.happened,
+        fix=error.fix,
+        placeholders=placeholders,
+    )
 
 
 def _placeholders(loaded: LoadedRun) -> Mapping[str, str]:

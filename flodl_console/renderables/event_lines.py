@@ -7,7 +7,7 @@ Who drives it: the Events screen.
 
 from typing import Final
 
-from flodl_console.renderables.window_lines import wrapped
+from flodl_console.renderables.wrapping import wrapped
 from flodl_console.view.events import EventRow
 from flodl_console.view.texts import cell_width, fit, pad
 from flodl_console.view.tones import Line, Phrase, Tone

@@ -8,7 +8,8 @@ Who drives it: the Training screen.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from flodl_console.renderables.window_lines import wrapped
+from flodl_console.renderables.bars import bar
+from flodl_console.renderables.wrapping import wrapped
 from flodl_console.view.cycle import CyclePanel
 from flodl_console.view.elche import CountRow, ElchePanel
 from flodl_console.view.texts import cell_width, fit, pad
@@ -18,22 +19,7 @@ LABEL_CELLS: Final = 12
 TITLE_OF_CYCLE: Final = "Averaging"
 TITLE_OF_ELCHE: Final = "ElChe: who does how many batches"
 MAX_COUNT_ROWS: Final = 16
-_FULL: Final = "█"
-_EMPTY: Final = "░"
 _NUMBER_CELLS: Final = 5
-
-
-def bar(fraction: float, cells: int) -> str:
-    """Return a bar of `cells` cells; one cell is full from the first bit on, one empty to the last.
-
-    Args:
-        fraction: 0 to 1.
-        cells: 2 or more.
-    """
-    full = round(cells * fraction)
-    if 0.0 < fraction < 1.0:
-        full = min(max(1, full), cells - 1)
-    return _FULL * full + _EMPTY * (cells - full)
 
 
 def cycle_lines(panel: CyclePanel, *, width: int) -> tuple[Line, ...]:

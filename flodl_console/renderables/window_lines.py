@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from flodl_console.renderables.wrapping import beside, line_cells, wrapped
 from flodl_console.view.actions import ActionOffer
 from flodl_console.view.texts import cell_width, fit, pad
 from flodl_console.view.tones import Glyph, Line, Phrase, Tone
@@ -73,8 +74,12 @@ def _all_lines(panel: WindowPanel, start: ActionOffer, width: int) -> Iterator[L
     yield from start_lines(start, width)
     yield from _join_lines(panel, width)
     yield ()
-    yield from _host_lines(panel, width)
-    yield from _refusal_lines(panel, width)
+    yield from roster_lines(panel, width=width)
+
+
+def roster_lines(panel: WindowPanel, *, width: int) -> tuple[Line, ...]:
+    """Return who is in, who is missing and who was turned away."""
+    return (*_host_lines(panel, width), *_refusal_lines(panel, width))
 
 
 def start_lines(start: ActionOffer, width: int) -> Iterator[Line]:
@@ -82,15 +87,17 @@ def start_lines(start: ActionOffer, width: int) -> Iterator[Line]:
     label = Phrase(pad("start", LABEL_CELLS), Tone.DIM)
     if start.is_enabled:
         key = Phrase("s  ", Tone.ACCENT)
-        yield from _beside((label, key), start.what_follows, width, tone=Tone.OK)
+        yield from beside((label, key), start.what_follows, width, tone=Tone.OK)
     else:
-        yield from _beside((label, Phrase(f"{Glyph.BAD}  ", Tone.WARN)), start.reason, width)
+        yield from beside(
+            (label, Phrase(f"{Glyph.BAD}  ", Tone.WARN)), start.reason, width, tone=Tone.WARN
+        )
 
 
 def _quorum(gauge: QuorumGauge, width: int) -> Iterator[Line]:
     bar = _quorum_bar(gauge, min(MAX_BAR_CELLS, width - LABEL_CELLS))
     label = Phrase(pad("ranks", LABEL_CELLS), Tone.DIM)
-    if LABEL_CELLS + _cells(bar) + 2 + cell_width(gauge.text) <= width:
+    if LABEL_CELLS + line_cells(bar) + 2 + cell_width(gauge.text) <= width:
         yield (label, *bar, _GAP, Phrase(gauge.text, gauge.tone))
     else:
         yield (label, *bar)
@@ -117,8 +124,8 @@ def _countdown(countdown: Countdown, width: int) -> Iterator[Line]:
         if cells >= 8:
             full = round(cells * countdown.fraction_left)
             line += [Phrase(_FULL * full + _EMPTY * (cells - full), countdown.tone), _GAP]
-    line.append(Phrase(fit(countdown.text, width - _cells(tuple(line))), countdown.tone))
-    left = width - _cells(tuple(line)) - 2
+    line.append(Phrase(fit(countdown.text, width - line_cells(tuple(line))), countdown.tone))
+    left = width - line_cells(tuple(line)) - 2
     if countdown.outcome and cell_width(countdown.outcome) <= left:
         yield (*line, _GAP, Phrase(countdown.outcome, Tone.DIM))
         return
@@ -131,7 +138,7 @@ def _join_lines(panel: WindowPanel, width: int) -> Iterator[Line]:
     if not panel.join_line:
         return
     label = Phrase(pad("join", LABEL_CELLS), Tone.DIM)
-    yield from _beside((label,), panel.join_line, width, tone=Tone.ACCENT)
+    yield from beside((label,), panel.join_line, width, tone=Tone.ACCENT)
     for text in wrapped(panel.join_hint, width - LABEL_CELLS):
         yield (Phrase(" " * LABEL_CELLS), Phrase(text, Tone.DIM))
 
@@ -191,34 +198,3 @@ def _columns(rows: tuple[HostRow, ...], width: int) -> list[tuple[HostColumn, in
 
 def _field(row: HostRow, column: HostColumn) -> str:
     return str(getattr(row, column.field))
-
-
-def _beside(head: Line, text: str, width: int, *, tone: Tone = Tone.WARN) -> Iterator[Line]:
-    indent = _cells(head)
-    for number, part in enumerate(wrapped(text, width - indent)):
-        yield (*(head if number == 0 else (Phrase(" " * indent),)), Phrase(part, tone))
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most `width` cells, broken at spaces where it has some."""
-    lines: list[str] = []
-    line = ""
-    for word in text.split(" "):
-        joined = f"{line} {word}" if line else word
-        if cell_width(joined) <= width:
-            line = joined
-            continue
-        if line:
-            lines.append(line)
-        line = word
-        while cell_width(line) > width:
-            kept = max(1, width)
-            while cell_width(line[:kept]) > width and kept > 1:
-                kept -= 1
-            lines.append(line[:kept])
-            line = line[kept:]
-    return [*lines, line] if line else lines
-
-
-def _cells(line: Line) -> int:
-    return sum(cell_width(phrase.text) for phrase in line)

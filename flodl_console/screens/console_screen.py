@@ -116,9 +116,9 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         if banner is None or not self.is_mounted:
             return
         self.masthead.road = Phrase(f"{banner.glyph} {banner.word}", banner.tone)
-        said = "" if banner.look in _QUIET_LOOKS else banner.text
-        self.link_line.phrase = Phrase(said, banner.tone)
-        self.set_class(not banner.is_current, "-not-current")
+        is_quiet = banner.look in _QUIET_LOOKS
+        self.link_line.long = Phrase("" if is_quiet else banner.text, banner.tone)
+        self.link_line.short = Phrase("" if is_quiet else banner.short, banner.tone)
 
     def watch_offers(self) -> None:
         """Mark the keys that would be refused now."""
@@ -146,14 +146,15 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
 
     def _show_keys(self) -> None:
         refused = {offer.action for offer in self.offers if not offer.is_enabled}
-        self.key_bar.entries = tuple(
+        entries = [
             KeyEntry(
                 key=action.key_shown,
                 title=action.title,
                 is_enabled=_OFFER_OF.get(action.id) not in refused,
             )
             for action in key_bar_actions(self.SCOPE)
-        )
+        ]
+        self.key_bar.entries = tuple(sorted(entries, key=lambda entry: not entry.is_enabled))
 
 
 _OFFER_OF = {

@@ -78,6 +78,7 @@ class FormScreen(ConsoleScreen):
                     asked.name,
                     asked.label,
                     value=self._given(asked.name),
+                    meaning=asked.meaning,
                     choices=asked.choices,
                 )
             yield LaunchLine()
@@ -131,8 +132,7 @@ class FormScreen(ConsoleScreen):
         review = review_form(typed, flags=self._flags, config_file=self._settings.config_file)
         for row in rows:
             row.complaint = review.complaints.get(row.name or "", "")
-            if review.is_good:
-                row.hint = review.placeholders.get(row.name or "", "")
+            row.hint = review.placeholders.get(row.name or "", row.hint)
         self._review = review
         self.launch_line.is_ready = review.is_good
         if review.is_good:

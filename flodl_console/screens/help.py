@@ -13,7 +13,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from flodl_console.actions import ConsoleAction, Group, Scope, shown_key
-from flodl_console.registry import action_called, actions_in, bindings_in, key_bar_actions
+from flodl_console.registry import (
+    action_called,
+    actions_in,
+    bindings_in,
+    everywhere,
+    key_bar_actions,
+)
 from flodl_console.screens.console_screen import acts_now
 from flodl_console.themes import tone_style
 from flodl_console.view.tones import Tone
@@ -44,9 +50,7 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
         """Put one table a group into a pane that scrolls."""
         with ScrollPane():
             yield Static(Text(f"Keys of the screen {self._scope.value.capitalize()}"), id="title")
-            own = () if self._scope is Scope.SHELL else actions_in(self._scope)
-            everywhere = () if self._scope is Scope.FORM else actions_in(Scope.SHELL)
-            offered = (*own, *everywhere)
+            offered = (*actions_in(self._scope), *everywhere(self._scope))
             for group in Group:
                 actions = [action for action in offered if action.group is group]
                 if actions:

@@ -1,6 +1,7 @@
 """The Window screen: who has joined, who is missing, when it closes, whether one may start.
 
-What it is: the join window in one column that scrolls.
+What it is: the join window in one column that scrolls; once the run is over, how it
+ended, why, and what to do.
 What it is not: the decision to start; the run decides.
 Who drives it: the app shows it while a run waits for its ranks.
 """
@@ -10,9 +11,11 @@ from textual.app import ComposeResult
 
 from flodl_console.actions import Scope
 from flodl_console.registry import bindings_in
-from flodl_console.renderables.window_lines import window_lines
+from flodl_console.renderables.end_lines import end_lines
+from flodl_console.renderables.window_lines import roster_lines, window_lines
 from flodl_console.screens.console_screen import ConsoleScreen
 from flodl_console.view.actions import ActionId, offer
+from flodl_console.view.ending import end_panel
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.tones import Phrase, Tone
 from flodl_console.view.window import window_panel
@@ -43,6 +46,11 @@ class WindowScreen(ConsoleScreen):
         width = max(40, self.app.size.width - MARGIN_CELLS)
         if panel is None:
             self.board.lines = ((Phrase("nothing was received from the run yet", Tone.DIM),),)
+            return
+        end = end_panel(view)
+        if end.is_over:
+            roster = roster_lines(panel, width=width)
+            self.board.lines = (*end_lines(end, width=width), (), *roster)
             return
         start = offer(view, ActionId.START)
         self.board.lines = window_lines(panel, start=start, width=width)

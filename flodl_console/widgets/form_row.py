@@ -24,7 +24,9 @@ class FormRow(Horizontal):
     FormRow { height: 1; width: 1fr; }
     FormRow > .label { width: 11; }
     FormRow > Input { width: 28; }
-    FormRow > .note { width: 1fr; height: 1; padding: 0 0 0 2; }
+    FormRow > .note {
+        width: 1fr; height: 1; padding: 0 0 0 2; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     """
 
     input = getters.query_one(Input)
@@ -34,17 +36,20 @@ class FormRow(Horizontal):
     hint: reactive[str] = reactive("", init=False)
     """What is taken where nothing is typed."""
 
-    def __init__(self, name: str, label: str, *, value: str, choices: tuple[str, ...]) -> None:
+    def __init__(
+        self, name: str, label: str, *, value: str, meaning: str, choices: tuple[str, ...]
+    ) -> None:
         """Ask for one setting.
 
         Args:
             name: of the setting.
             label: in front of the field.
             value: that stands in it at first.
+            meaning: what the setting is, while nothing is wrong.
             choices: words that it takes; none if it takes others.
         """
         super().__init__(name=name)
-        self._label, self._value, self._choices = label, value, choices
+        self._label, self._value, self._meaning, self._choices = label, value, meaning, choices
 
     def compose(self) -> ComposeResult:
         """Yield the three parts."""
@@ -73,7 +78,7 @@ class FormRow(Horizontal):
         if self.complaint:
             text = Text(f"{Glyph.BAD} {self.complaint}", tone_style(theme, Tone.BAD))
         else:
-            text = Text(", ".join(self._choices), tone_style(theme, Tone.DIM))
+            text = Text(self._meaning, tone_style(theme, Tone.DIM))
         text.no_wrap = True
         text.overflow = "ellipsis"
         self.note.update(text)

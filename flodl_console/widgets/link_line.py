@@ -2,13 +2,14 @@
 
 What it is: the banner of loading, stale, disconnected, ended and paused.
 What it is not: shown while all is well.
-Who drives it: `ConsoleScreen` sets `phrase`; empty text hides the line.
+Who drives it: `ConsoleScreen` sets both phrases; empty ones hide the line.
 """
 
 from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from flodl_console.view.texts import cell_width
 from flodl_console.view.tones import Phrase
 from flodl_console.widgets.tone_text import toned
 
@@ -20,12 +21,16 @@ class LinkLine(Widget):
     LinkLine { height: 1; width: 1fr; background: $surface; padding: 0 1; display: none; }
     """
 
-    phrase: reactive[Phrase] = reactive(Phrase(""))
+    long: reactive[Phrase] = reactive(Phrase(""))
+    """The whole sentence."""
+    short: reactive[Phrase] = reactive(Phrase(""))
+    """The same for a narrow terminal."""
 
-    def watch_phrase(self, phrase: Phrase) -> None:
+    def watch_long(self, phrase: Phrase) -> None:
         """Take room only with a text."""
         self.display = bool(phrase.text)
 
     def render(self) -> Text:
-        """Draw the sentence."""
-        return toned((self.phrase,), self.app.theme)
+        """Draw the sentence that fits."""
+        fits = cell_width(self.long.text) <= self.size.width
+        return toned((self.long if fits else self.short,), self.app.theme)
