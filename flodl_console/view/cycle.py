@@ -7,7 +7,7 @@ Who drives it: the Training screen.
 
 from dataclasses import dataclass
 
-from flodl_console.view.facts import alive_ranks, place_of
+from flodl_console.view.facts import place_of, unacknowledged
 from flodl_console.view.formats import (
     ABSENT,
     age_of,
@@ -21,7 +21,6 @@ from flodl_console.view.formats import (
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.texts import fit, joined, listed, says
 from flodl_console.view.tones import Glyph, Line, Phrase, Tone
-from flodl_core.ids import RankPhase
 from flodl_core.telemetry.state import ElcheState, ReduceState, StateDocument
 
 SUMMARY_CELLS = 78
@@ -183,7 +182,7 @@ def _last(reduce: ReduceState) -> tuple[str, Tone]:
 
 
 def _awaited(document: StateDocument) -> str:
-    late = [one for one in alive_ranks(document) if one.state is RankPhase.SNAPSHOT]
+    late = unacknowledged(document)
     if not late:
         return ""
     return fit(f"waits for {listed([place_of(one.rank, one.host) for one in late], 46)}", 60)

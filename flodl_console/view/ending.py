@@ -70,7 +70,7 @@ def end_panel(view: ConsoleView) -> EndPanel:
     document = view.document
     if document is None or not is_over(document):
         return _NOT_OVER
-    tone, _ = ending_words(document)
+    tone = _meaning(document)[1]
     end = document.end
     first = _first_critical(view.events)
     return EndPanel(
@@ -79,7 +79,7 @@ def end_panel(view: ConsoleView) -> EndPanel:
         glyph=_glyph(tone),
         title=_title(document),
         exit_code=end.exit_code if end else None,
-        reason=says(end.reason, 240) if end else "the run has not said why yet",
+        reason=says(_spaced(end.reason), 240) if end else "the run has not said why yet",
         details=_details(end),
         cause=f"{first.at[11:19]} {says(first.text, 220)}" if first else "",
         cause_seq=first.seq if first else None,
@@ -88,13 +88,21 @@ def end_panel(view: ConsoleView) -> EndPanel:
     )
 
 
-def ending_words(document: StateDocument) -> tuple[Tone, str]:
-    """Return how a run that is over ended, in one sentence, cleaned and not cut."""
+def ending_words(document: StateDocument) -> tuple[Tone, str, str]:
+    """Return how a run that is over ended: tone, one sentence, and a shorter one; not cut."""
     end = document.end
-    tone = _meaning(document)[1]
-    reason = f": {clean(end.reason)}" if end and end.reason else ""
+    title, tone = _title(document), _meaning(document)[1]
+    reason = f": {clean(_spaced(end.reason))}" if end and end.reason else ""
+    detail = clean(end.detail.splitlines()[0]) if end and end.detail.strip() else ""
+    why = f", {detail}" if detail and tone is Tone.BAD else ""
     saved = _saved(document)
-    return tone, f"{_title(document)}{reason}{f'; saved: {saved}' if saved else ''}"
+    text = f"{title}{reason}{why}{f'; saved: {saved}' if saved else ''}"
+    return tone, text, f"{title}{reason}{why or ('; saved' if saved else '')}"
+
+
+def _spaced(reason: str) -> str:
+    """Return a reason in words, also where it is one word with underscores."""
+    return reason if " " in reason else reason.replace("_", " ")
 
 
 _NOT_OVER: Final = EndPanel(

@@ -57,9 +57,19 @@ def lost_ranks(document: StateDocument) -> tuple[RankState, ...]:
     return tuple(rank for rank in document.ranks if rank.state is RankPhase.LOST)
 
 
-def is_forming_or_later(document: StateDocument) -> bool:
-    """Whether the window is closed."""
-    return document.phase not in OPEN_PHASES
+def unacknowledged(document: StateDocument) -> tuple[RankState, ...]:
+    """Return the ranks that a pending average waits for; none where it waits for all alike."""
+    if document.reduce is None or document.reduce.state != "pending":
+        return ()
+    alive = alive_ranks(document)
+    for waited in (
+        (RankPhase.TRAINING, RankPhase.SNAPSHOT, RankPhase.BUSY),
+        (RankPhase.REDUCING, RankPhase.ADOPTING),
+    ):
+        late = tuple(rank for rank in alive if rank.state in waited)
+        if late:
+            return () if len(late) == len(alive) else late
+    return ()
 
 
 def is_over(document: StateDocument) -> bool:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Final
 
-from flodl_console.view.facts import alive_ranks
+from flodl_console.view.facts import alive_ranks, unacknowledged
 from flodl_console.view.formats import age_of, duration, finite, milliseconds
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.texts import clean
@@ -177,13 +177,12 @@ def _twin_times(ranks: Sequence[RankState]) -> dict[int, float]:
 
 def _awaited(document: StateDocument) -> Mapping[int, str]:
     """Return the ranks that the others wait for, with how long that may take."""
-    alive = alive_ranks(document)
     reduce = document.reduce
     if reduce is not None and reduce.state == "pending":
         if (finite(reduce.pending_s) or 0.0) < AWAITED_AFTER_S:
             return {}
-        late = [rank for rank in alive if rank.state is RankPhase.SNAPSHOT]
-        return {} if len(late) == len(alive) else {one.rank: "others wait" for one in late}
+        return {rank.rank: "others wait" for rank in unacknowledged(document)}
+    alive = alive_ranks(document)
     working = [rank for rank in alive if rank.state is RankPhase.TRAINING]
     held = sum(rank.state is RankPhase.HELD for rank in alive)
     if not held or not working or len(working) > held:

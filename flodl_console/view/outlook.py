@@ -16,6 +16,7 @@ from flodl_core.telemetry.state import StateDocument
 
 SOON_S: Final = 60.0
 """Below this, a clock that ends in a failure is urgent."""
+MISSING_CELLS: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ def window_outlook(document: StateDocument) -> WindowOutlook:
     """
     is_met = document.joined_ranks >= document.min_rank_start
     window_outcome, cap_outcome = _outcomes(document, is_met=is_met)
-    text, short = _told(document, is_met=is_met, window_outcome=window_outcome)
+    text, short = _told(document, is_met=is_met)
     return WindowOutlook(
         tone=_tone(document, is_met=is_met),
         text=text,
@@ -53,6 +54,8 @@ def window_outlook(document: StateDocument) -> WindowOutlook:
 def joined_of(document: StateDocument) -> str:
     """Return `2 of 4 ranks in`, against the target, or the quorum where there is no target."""
     wanted = document.target_ranks or document.min_rank_start
+    if document.joined_ranks > wanted:
+        return f"{plural(document.joined_ranks, 'rank')} in"
     return f"{document.joined_ranks} of {plural(wanted, 'rank')} in"
 
 
@@ -70,39 +73,50 @@ def _outcomes(document: StateDocument, *, is_met: bool) -> tuple[str, str]:
     return f"{missing} short, it waits on and starts when they are in", "the run fails: no quorum"
 
 
-def _told(document: StateDocument, *, is_met: bool, window_outcome: str) -> tuple[str, str]:
+def _told(document: StateDocument, *, is_met: bool) -> tuple[str, str]:
     head = joined_of(document)
     if document.start_armed:
         text = f"{head}: the start was asked for, the window closes"
         return text, text
     window_s, cap_s = finite(document.window_remaining_s), finite(document.cap_remaining_s)
-    mode = document.start_mode
+    mode, target = document.start_mode, document.target_ranks
     if is_met and mode != StartMode.AUTO:
         return _held(head, mode=mode, window_s=window_s, cap_s=cap_s)
     if is_met:
-        target = f", at once with {document.target_ranks}" if document.target_ranks else ""
-        closes = f"starts in {duration(window_s)}" if window_s is not None else "is starting"
-        text = f"{head}, quorum {document.min_rank_start} is met: {closes}{target}"
+        is_full = target is not None and document.joined_ranks >= target
+        if window_s is None or is_full:
+            closes = "is starting"
+        else:
+            closes = f"starts in {duration(window_s)}{f', at once with {target}' if target else ''}"
+        text = f"{head}, quorum {document.min_rank_start} is met: {closes}"
         return text, text
-    needs = f"{head}, needs {document.min_rank_start - document.joined_ranks} more to start"
-    if window_s is not None and mode != StartMode.MANUAL:
-        ends = f"window {duration(window_s)}, fails in {duration(cap_s)}"
-    else:
-        ends = f"fails in {duration(cap_s)}"
+    return _short_of_quorum(document, head, window_s=window_s, cap_s=cap_s)
+
+
+def _short_of_quorum(
+    document: StateDocument, head: str, *, window_s: float | None, cap_s: float | None
+) -> tuple[str, str]:
+    fails = f"fails in {duration(cap_s)}"
+    needs = f"{head}, needs {document.min_rank_start - document.joined_ranks} more"
     hosts = [clean(host) for host in document.expected_hosts]
+    if window_s is not None and document.start_mode != StartMode.MANUAL:
+        ends = f"the window closes in {duration(window_s)}, then it waits on and {fails}"
+    else:
+        ends = f"it {fails}"
     missing = f"; not heard from: {listed(hosts, 48)}" if hosts else ""
-    return f"{needs}; {ends}{missing}", f"{needs}; {ends}"
+    named = f", missing {listed(hosts, MISSING_CELLS)}" if hosts else " to start"
+    return f"{needs} to start; {ends}{missing}", f"{needs}{named}; {fails}"
 
 
 def _held(head: str, *, mode: str, window_s: float | None, cap_s: float | None) -> tuple[str, str]:
     if mode == StartMode.MANUAL:
-        then = f"fails in {duration(cap_s)} unless it is started"
+        then = f"fails in {duration(cap_s)} without it"
     elif window_s is not None:
         then = f"starts by itself in {duration(window_s)}"
     else:
         then = "is starting"
-    text = f"{head}, quorum is met: waits for your start; {then}"
-    return text, f"{head}: waits for your start; {then}"
+    text = f"{head}, quorum is met: waits for your start, {then}"
+    return text, f"{head}: waits for your start, {then}"
 
 
 def _tone(document: StateDocument, *, is_met: bool) -> Tone:

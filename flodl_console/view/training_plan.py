@@ -19,6 +19,12 @@ from typing import Final
 HEAD_LINES: Final = 1
 """Of the rank table."""
 
+SUMMARY_LINES: Final = 2
+"""Averaging and cadence as one line each."""
+
+GAP_LINES: Final = 1
+"""Between the table and what stands below it, where there is much room."""
+
 MIN_PLOT_LINES: Final = 6
 MIN_PLOT_CELLS: Final = 46
 SMALL_TABLE_ROWS: Final = 8
@@ -29,7 +35,7 @@ LARGE_FROM_LINES: Final = 28
 FACTS_CELLS: Final = 52
 """Room for the facts beside the plots."""
 
-FACTS_LINES: Final = 19
+FACTS_LINES: Final = 18
 """The lines that all facts need with their titles, and the least that plots beside them get."""
 
 
@@ -42,6 +48,8 @@ class TrainingPlan:
     header_lines: int
     table_lines: int
     """With its head."""
+    below_lines: int
+    """Of what stands below the table."""
     plot_columns: int
     plot_rows: int
     """Both 0 where there is no room for a plot."""
@@ -68,13 +76,14 @@ def training_plan(width: int, height: int, *, ranks: int) -> TrainingPlan:
 
 def _small(width: int, height: int, rows: int) -> TrainingPlan:
     header = 2 if height >= 16 else 1
-    left = height - 1 - header - 2
+    left = height - 1 - header - SUMMARY_LINES
     wanted = HEAD_LINES + min(rows, SMALL_TABLE_ROWS)
     if left - wanted < MIN_PLOT_LINES:
         return TrainingPlan(
             is_large=False,
             header_lines=header,
             table_lines=max(HEAD_LINES + 1, left),
+            below_lines=SUMMARY_LINES,
             plot_columns=0,
             plot_rows=0,
         )
@@ -84,6 +93,7 @@ def _small(width: int, height: int, rows: int) -> TrainingPlan:
         is_large=False,
         header_lines=header,
         table_lines=table,
+        below_lines=height - 1 - header - table,
         plot_columns=min(2, max(1, width // MIN_PLOT_CELLS)),
         plot_rows=1,
     )
@@ -91,12 +101,15 @@ def _small(width: int, height: int, rows: int) -> TrainingPlan:
 
 def _large(width: int, height: int, rows: int) -> TrainingPlan:
     left = height - 1 - 2
-    table = min(HEAD_LINES + rows, max(HEAD_LINES + SMALL_TABLE_ROWS, left - FACTS_LINES))
-    below = left - table
+    table = min(
+        HEAD_LINES + rows, max(HEAD_LINES + SMALL_TABLE_ROWS, left - GAP_LINES - FACTS_LINES)
+    )
+    below = left - table - GAP_LINES
     return TrainingPlan(
         is_large=True,
         header_lines=2,
         table_lines=table,
+        below_lines=below,
         plot_columns=min(2, max(1, (width - FACTS_CELLS) // MIN_PLOT_CELLS)),
         plot_rows=2 if below >= 2 * (MIN_PLOT_LINES + 1) else 1,
     )

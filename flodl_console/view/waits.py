@@ -8,13 +8,28 @@ The gravest comes first: how it ended, the wait that ends next, who is gone, who
 or slow, and only then that all is well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from flodl_console.view.ending import ending_words
-from flodl_console.view.facts import alive_ranks, host_names, is_over, lost_ranks, place_of
-from flodl_console.view.formats import age_of, duration, finite, part_of, plural
+from flodl_console.view.facts import (
+    alive_ranks,
+    host_names,
+    is_over,
+    lost_ranks,
+    place_of,
+    unacknowledged,
+)
+from flodl_console.view.formats import (
+    age_of,
+    count,
+    duration,
+    finite,
+    part_of,
+    plural,
+    seconds_between,
+)
 from flodl_console.view.marks import Marked, RankMark, mark_ranks, times
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.outlook import window_outlook
@@ -22,12 +37,16 @@ from flodl_console.view.records import LinkState
 from flodl_console.view.texts import cell_width, clean, fit, listed, says
 from flodl_console.view.tones import Glyph, Line, Phrase, Tone
 from flodl_core.ids import ClusterPhase
+from flodl_core.telemetry.records import EventKind, EventRecord
 from flodl_core.telemetry.state import RankState, StateDocument, WaitState
 
 SHORT_CELLS: Final = 76
 TEXT_CELLS: Final = 160
 URGENT_PART: Final = 0.5
 """From this part of its ceiling on, a wait is bad."""
+ALERT_SHOWN_S: Final = 120.0
+"""An alert that is younger belongs to the verdict."""
+_LOSSES: Final = frozenset({"rank_lost", "host_lost"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +108,7 @@ def run_verdict(view: ConsoleView) -> RunVerdict:
     marks = mark_ranks(view)
     waits = wait_rows(document)
     return _worded(
-        _aged(view, _judge(document, waits=waits, marks=marks)),
+        _aged(view, _judge(view, document, waits=waits, marks=marks)),
         waits=waits,
         missing=_missing(document),
         slow=_slow(document, marks),
@@ -146,33 +165,47 @@ def _aged(view: ConsoleView, finding: _Finding) -> _Finding:
 
 
 def _judge(
-    document: StateDocument, *, waits: tuple[WaitRow, ...], marks: Mapping[int, Marked]
+    view: ConsoleView,
+    document: StateDocument,
+    *,
+    waits: tuple[WaitRow, ...],
+    marks: Mapping[int, Marked],
 ) -> _Finding:
     if is_over(document):
-        tone, text = ending_words(document)
-        return _Finding(tone, text, text)
+        tone, text, short = ending_words(document)
+        return _Finding(tone, text, short)
     if document.phase in (ClusterPhase.WAITING, ClusterPhase.STAGING):
         outlook = window_outlook(document)
         return _Finding(outlook.tone, outlook.text, outlook.short)
     grave = next((row for row in waits if row.tone in (Tone.WARN, Tone.BAD)), None)
     if grave is not None:
-        return _told_wait(grave, more=len(waits) - 1, left=len(alive_ranks(document)) - 1)
+        return _told_wait(document, grave, more=len(waits) - 1)
     if document.phase is ClusterPhase.FORMING:
         return _forming(document, waits)
-    return _progressing(document, waits=waits, marks=marks)
+    stop = _stop_asked(view.events, document)
+    return stop or _progressing(document, waits=waits, marks=marks)
 
 
-def _told_wait(row: WaitRow, *, more: int, left: int) -> _Finding:
+_SHORT_OUTCOMES: Final = {
+    "the last commit is saved and the run ends": "save and end",
+    "it is held busy until its progress ceiling": "held until its progress ceiling",
+    "the run ends with what is saved": "end with what is saved",
+}
+
+
+def _told_wait(document: StateDocument, row: WaitRow, *, more: int) -> _Finding:
+    left = len(alive_ranks(document)) - 1
     others = f"  (+{plural(more, 'wait')})" if more > 0 else ""
     ends_rank = row.rank is not None and row.outcome in ("it is lost", "it is evicted")
     goes_on = f" and {plural(left, 'rank')} go on" if ends_rank and left > 0 else ""
+    late = unacknowledged(document) if row.rank is None and row.who == "the run" else ()
+    names = listed([place_of(rank.rank, rank.host) for rank in late], 36)
+    who = f"averaging waits for {names}" if late else f"{row.who}: {row.phase}"
     text = f"{row.who}: {row.phase}, {row.age}, then {row.outcome}{goes_on}{others}"
-    short = f"{row.who}: {row.phase}, {row.age} → {row.outcome}"
-    if cell_width(short) > SHORT_CELLS:
-        kept = f", {row.age} → {row.outcome}"
-        room = SHORT_CELLS - cell_width(row.who) - 2 - cell_width(kept)
-        short = f"{row.who}: {fit(row.phase, max(12, room))}{kept}"
-    return _Finding(row.tone, text, short, row.rank)
+    tail = f", {row.age} → {_SHORT_OUTCOMES.get(row.outcome, row.outcome)}"
+    short = f"{fit(who, max(24, SHORT_CELLS - cell_width(tail)))}{tail}"
+    rank = row.rank if row.rank is not None or not late else late[0].rank
+    return _Finding(row.tone, text, short, rank)
 
 
 def _forming(document: StateDocument, waits: tuple[WaitRow, ...]) -> _Finding:
@@ -186,6 +219,19 @@ def _forming(document: StateDocument, waits: tuple[WaitRow, ...]) -> _Finding:
     return _Finding(Tone.INFO, f"{text}; the window is closed, no host can join", text)
 
 
+def _stop_asked(events: Sequence[EventRecord], document: StateDocument) -> _Finding | None:
+    asked = next(
+        (one for one in reversed(events) if one.kind is EventKind.OPERATOR and one.name == "stop"),
+        None,
+    )
+    if asked is None:
+        return None
+    ago = duration(document.run.uptime_s - asked.uptime_s)
+    who = says(asked.who or "somebody", 40)
+    text = f"stopping: asked {ago} ago by {who}; then the run ends"
+    return _Finding(Tone.WARN, f"{text}: {clean(asked.text)}", text)
+
+
 def _progressing(
     document: StateDocument, *, waits: tuple[WaitRow, ...], marks: Mapping[int, Marked]
 ) -> _Finding:
@@ -195,15 +241,44 @@ def _progressing(
         found = [(rank, one) for rank, one in marked if one.mark is mark]
         if found:
             return _told_mark(found, mark, gone=len(lost))
+    alert = _recent_alert(document)
+    if alert is not None:
+        return alert
     if lost:
         return _told_lost(document, lost, alive=len(alive))
     if waits:
-        return _told_wait(waits[0], more=len(waits) - 1, left=len(alive) - 1)
-    who = f"all {plural(len(alive), 'rank')} on {plural(len(host_names(document)), 'host')}"
+        return _told_wait(document, waits[0], more=len(waits) - 1)
+    return _told_well(document, alive=len(alive))
+
+
+def _told_well(document: StateDocument, *, alive: int) -> _Finding:
+    total = len(document.ranks)
     saving = document.checkpoint is not None and document.checkpoint.saving
-    doing = "train, a checkpoint is being written" if saving else "train"
-    text = f"{who} {doing}; nobody is missing, late or slow"
-    return _Finding(Tone.OK, text, text)
+    if alive < total:
+        text = f"ending: {total - alive} of {plural(total, 'rank')} are done"
+    else:
+        verb = "trains" if total == 1 else "train"
+        text = f"all {plural(total, 'rank')} on {plural(len(host_names(document)), 'host')} {verb}"
+    text += ", a checkpoint is being written" if saving else ""
+    told = f"{text}; nobody is missing, late or slow"
+    return _Finding(Tone.OK, told, text if saving else told)
+
+
+def _recent_alert(document: StateDocument) -> _Finding | None:
+    """Return the newest alert, if it is young and says more than that a rank is lost."""
+    told = [one for one in document.alerts if one.alert_class not in _LOSSES]
+    if not told:
+        return None
+    newest = told[-1]
+    at_s = seconds_between(document.run.started_at, newest.at)
+    age_s = None if at_s is None else max(0.0, document.run.uptime_s - at_s)
+    if age_s is None or age_s > ALERT_SHOWN_S:
+        return None
+    count_text = f" (×{count(newest.count)})" if newest.count > 1 else ""
+    head = f"{says(newest.alert_class.replace('_', ' '), 24)}{count_text} {duration(age_s)} ago"
+    text = f"{head}: {clean(newest.detail)}"
+    tone = Tone.BAD if newest.severity == "critical" else Tone.WARN
+    return _Finding(tone, text, text)
 
 
 def _told_mark(found: list[tuple[RankState, Marked]], mark: RankMark, *, gone: int) -> _Finding:
@@ -221,17 +296,24 @@ def _told_lost(document: StateDocument, lost: tuple[RankState, ...], *, alive: i
     total = len(document.ranks)
     first = lost[0]
     names = listed([place_of(rank.rank, rank.host) for rank in lost], 40)
-    head = f"{alive} of {plural(total, 'rank')} go on; lost: {names}"
+    verb = "goes" if alive == 1 else "go"
+    head = f"{alive} of {plural(total, 'rank')} {verb} on; lost: {names}"
+    follows = "their samples go to the others" if alive else "the run ends"
     cause = clean(first.cause)
-    text = f"{head}; their samples go to the others{f'; {cause}' if cause else ''}"
-    return _Finding(Tone.WARN, text, head, first.rank)
+    text = f"{head}; {follows}{f'; {cause}' if cause else ''}"
+    return _Finding(Tone.WARN if alive else Tone.BAD, text, head, first.rank)
 
 
 def wait_rows(document: StateDocument) -> tuple[WaitRow, ...]:
     """Return the waits of a document, the next to reach its ceiling first."""
-    usual_s: dict[int | None, float] = {}
-    usual_s |= {rank.rank: (finite(rank.ms_per_batch) or 0.0) / 1_000 for rank in document.ranks}
-    rows = [_wait_row(wait, usual_s.get(wait.rank, 0.0)) for wait in document.waits]
+    usual_s: dict[int | None, float] = {
+        rank.rank: (finite(rank.ms_per_batch) or 0.0) / 1_000 for rank in document.ranks
+    }
+    hosts: dict[int | None, str] = {rank.rank: rank.host for rank in document.ranks}
+    rows = [
+        _wait_row(wait, host=wait.host or hosts.get(wait.rank), usual_s=usual_s.get(wait.rank, 0.0))
+        for wait in document.waits
+    ]
     return tuple(sorted(rows, key=_urgency))
 
 
@@ -240,11 +322,11 @@ def _urgency(row: WaitRow) -> tuple[bool, bool, float]:
     return mild, row.remaining_s is None, row.remaining_s or 0.0
 
 
-def _wait_row(wait: WaitState, usual_s: float) -> WaitRow:
+def _wait_row(wait: WaitState, *, host: str | None, usual_s: float) -> WaitRow:
     age, ceiling = finite(wait.age_s), finite(wait.ceiling_s)
     fraction = part_of(age, ceiling)
     return WaitRow(
-        who=place_of(wait.rank, wait.host),
+        who=place_of(wait.rank, host),
         phase=says(wait.phase, 100),
         age=age_of(age, ceiling),
         outcome=says(wait.outcome, 80),
