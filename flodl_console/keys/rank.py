@@ -48,14 +48,4 @@ RANK_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
         group=Group.MOVE,
         call="screen.scroll_lines(1)",
     ),
-    ConsoleAction(
-        id="rank-zoom",
-        keys=("z",),
-        title="Zoom",
-        tooltip="Draw a shorter part of the past, down to a minute, then all of it.",
-        scope=Scope.RANK,
-        group=Group.VIEW,
-        call="screen.zoom",
-        priority=41,
-    ),
 )

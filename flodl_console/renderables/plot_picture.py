@@ -5,6 +5,7 @@ What it is not: the thinning of series or the choice of a range; `view.plots` do
 Who drives it: `widgets.plot_panel`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
@@ -32,6 +33,8 @@ NAMES_FROM_HEIGHT: Final = 8
 _Name: TypeAlias = tuple[str, int]
 
 _COMPACT_FROM: Final = 10_000.0
+_MAX_DIGITS: Final = 6
+_MAX_RATIO: Final = 1e6
 _THREE_TICKS_FROM: Final = 7
 _COLOURS: Final = 200
 
@@ -88,11 +91,17 @@ def _colour(hue: int) -> int:
 def _y_axis(plot: Plot, height: int) -> PlotTicks:
     low, high = plot.y_low, plot.y_high
     at = (low, (low + high) / 2, high) if height >= _THREE_TICKS_FROM else (low, high)
-    return PlotTicks(low=low, high=high, at=at, words=tuple(_tick(value) for value in at))
+    words = tuple(_tick(value, high - low) for value in at)
+    return PlotTicks(low=low, high=high, at=at, words=words)
 
 
-def _tick(value: float) -> str:
-    return compact(value) if abs(value) >= _COMPACT_FROM else number(value, digits=3)
+def _tick(value: float, span: float) -> str:
+    """Return a value with as many digits as it takes to tell the ends of an axis apart."""
+    if abs(value) >= _COMPACT_FROM:
+        return compact(value)
+    size = max(abs(value), span)
+    more = int(math.log10(size / span)) if span > 0.0 and size / span < _MAX_RATIO else 0
+    return number(value, digits=min(_MAX_DIGITS, 3 + more))
 
 
 def _head(

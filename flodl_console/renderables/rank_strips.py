@@ -16,10 +16,10 @@ from flodl_console.view.ranks_layout import GAP_CELLS, PlacedColumn
 from flodl_console.view.texts import fit, pad
 from flodl_console.view.tones import Phrase, Tone
 
-CURSOR_CELLS: Final = 2
+CURSOR_CELLS: Final = 1
 """Room at the left end for the mark of the chosen row."""
 
-CHOSEN: Final = "→ "
+CHOSEN: Final = "→"
 """The mark of the chosen row, so that it shows without colours."""
 
 _NOT_CHOSEN: Final = Phrase(" " * CURSOR_CELLS, Tone.DIM)

@@ -42,6 +42,7 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         overflow-x: hidden;
         overflow-y: auto;
         scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
     }
     """
 
