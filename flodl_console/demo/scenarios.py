@@ -77,6 +77,16 @@ def open_scenario(name: str, *, seed: int = 0, ranks: int = DEFAULT_RANKS) -> De
     Raises:
         ConfigError: there is no such scenario, or the number is out of range.
     """
+    check_scenario(name, ranks)
+    return DemoRun(SCENARIOS[name](name, seed, ranks) if ranks else _empty(name, seed, ranks))
+
+
+def check_scenario(name: str, ranks: int) -> None:
+    """Refuse what `open_scenario` cannot make.
+
+    Raises:
+        ConfigError: there is no such scenario, or the number is out of range.
+    """
     if name not in SCENARIOS:
         raise ConfigError(
             "demo",
@@ -93,7 +103,6 @@ def open_scenario(name: str, *, seed: int = 0, ranks: int = DEFAULT_RANKS) -> De
             source="command line",
             fix=f"give 0 to {MAX_RANKS}",
         )
-    return DemoRun(SCENARIOS[name](name, seed, ranks) if ranks else _empty(name, seed, ranks))
 
 
 def _gathering(name: str, seed: int, ranks: int) -> Script:

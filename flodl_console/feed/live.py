@@ -10,7 +10,8 @@ Who drives it: one Textual worker iterates `records`; the app's actions call `as
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Final
 
 import anyio
@@ -91,7 +92,7 @@ class LiveFeed:
         self._serves_pages = True
         self._ended = ""
 
-    async def records(self) -> AsyncIterator[Record]:
+    async def records(self) -> AsyncGenerator[Record, None]:
         """Yield what the run says, until cancelled."""
         yield SourceOpened(kind=SourceKind.LIVE, label=self._label, is_read_only=self._is_read_only)
         yield self._link(LinkState.LOADING, f"asking {self._port.at}")
@@ -105,8 +106,10 @@ class LiveFeed:
                     yield self._link(LinkState.LIVE, f"reading {self._port.at}")
                 yield arrived
                 is_live, failures = True, 0
-                async for record in self._read_pages(arrived.document):
-                    yield record
+                pages = self._read_pages(arrived.document)
+                async with aclosing(pages):
+                    async for record in pages:
+                        yield record
             except (PortFaultError, RemoteProtocolError) as fault:
                 is_live = False
                 pause_s = min(FIRST_RETRY_S * 2**failures, LAST_RETRY_S)
@@ -157,7 +160,7 @@ class LiveFeed:
             took_ms=(now_s - began_s) * 1000.0,
         )
 
-    async def _read_pages(self, document: StateDocument) -> AsyncIterator[Record]:
+    async def _read_pages(self, document: StateDocument) -> AsyncGenerator[Record, None]:
         """Yield what is new of windows and events, as far as the document tells of any."""
         ranks = max(1, len(document.ranks))
         limit = max(10, min(MAX_PAGE_RECORDS, PAGE_CELLS // ranks))

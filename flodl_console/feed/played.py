@@ -5,7 +5,8 @@ What it is not: the answer to an operator; each feed has its own.
 Who drives it: `feed.replay` and `feed.demo` are its two forms.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from flodl_console.feed.player import Player
 from flodl_console.feed.playhead import Playhead
@@ -27,11 +28,13 @@ class PlayedFeed:
         self._player = player
         self._source = SourceOpened(kind=kind, label=label, is_read_only=is_read_only)
 
-    async def records(self) -> AsyncIterator[Record]:
+    async def records(self) -> AsyncGenerator[Record, None]:
         """Yield SourceOpened, then what is played, until cancelled."""
         yield self._source
-        async for record in self._player.play(self._source.label):
-            yield record
+        played = self._player.play(self._source.label)
+        async with aclosing(played):
+            async for record in played:
+                yield record
 
     def set_paused(self, *, is_paused: bool) -> None:
         """Stop or go on; at the end, go on from the beginning."""

@@ -10,7 +10,8 @@ Who drives it: `feed.replay` and `feed.demo`, which a worker iterates.
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from typing import Final, TypeVar
 
 import anyio
@@ -70,14 +71,14 @@ class Player:
         self._ordered = anyio.Event()
         self._seen_windows = 0
         self._seen_events = 0
-        self._shown = -1
+        self._shown_s: Seconds | None = None
 
     def order(self, order: Order) -> None:
         """Have the playhead moved soon; the oldest of too many orders is dropped."""
         self._orders.append(order)
         self._ordered.set()
 
-    async def play(self, label: str) -> AsyncIterator[Record]:
+    async def play(self, label: str) -> AsyncGenerator[Record, None]:
         """Yield what the recording holds, until cancelled."""
         yield self._link(LinkState.LOADING, f"reading {label}")
         try:
@@ -91,8 +92,10 @@ class Player:
         yield self._link(LinkState.LIVE, _words(label, recording))
         is_reset = False
         while True:
-            async for record in self._show(recording, head, label=label, is_reset=is_reset):
-                yield record
+            shown = self._show(recording, head, label=label, is_reset=is_reset)
+            async with aclosing(shown):
+                async for record in shown:
+                    yield record
             is_reset = await self._move(head)
 
     async def _move(self, head: Playhead) -> bool:
@@ -108,21 +111,22 @@ class Player:
 
     async def _show(
         self, recording: Recording, head: Playhead, *, label: str, is_reset: bool
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record, None]:
         """Yield what is new at the playhead."""
         if is_reset:
             self._seen_windows = self._seen_events = 0
-            self._shown = -1
+            self._shown_s = None
             yield PlaybackReset()
         try:
             windows, events = await self._call(lambda: self._pages(recording, head.position_s))
             for record in self._arrivals(windows, events):
                 yield record
                 await anyio.lowlevel.checkpoint()
-            if head.index not in (self._shown, -1):
-                self._shown = head.index
+            due_s = head.shown_at_s
+            if due_s is not None and due_s != self._shown_s:
+                self._shown_s = due_s
                 known = recording.missing
-                arrived = await self._call(lambda: self._document(recording, head.index))
+                arrived = await self._call(lambda: self._document(recording, due_s))
                 if recording.missing != known:
                     yield self._link(LinkState.LIVE, _words(label, recording))
                 if arrived is not None:
@@ -157,9 +161,9 @@ class Player:
         self._seen_windows = max(self._seen_windows, windows.newest_seq)
         self._seen_events = max(self._seen_events, events.newest_seq)
 
-    def _document(self, recording: Recording, index: int) -> DocumentArrived | None:
+    def _document(self, recording: Recording, at_s: Seconds) -> DocumentArrived | None:
         began_s = self._clock.now()
-        document = recording.document_at(recording.times()[index])
+        document = recording.document_at(at_s)
         if document is None:
             return None
         size = len(publish(document))

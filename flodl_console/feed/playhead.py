@@ -32,7 +32,7 @@ class Playhead:
         self.speed = 1.0
         self.is_paused = False
         self.length_s = length_s
-        self._times = times
+        self._times = list(dict.fromkeys(times))
         self._has_jumped = False
         self.position_s = self._clamped(begin_s)
 
@@ -40,6 +40,11 @@ class Playhead:
     def index(self) -> int:
         """Which document is shown; -1 before the first."""
         return bisect_right(self._times, self.position_s) - 1
+
+    @property
+    def shown_at_s(self) -> Seconds | None:
+        """When the document that is shown was recorded; None before the first."""
+        return self._times[self.index] if self.index >= 0 else None
 
     @property
     def is_at_end(self) -> bool:

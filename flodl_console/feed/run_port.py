@@ -111,10 +111,7 @@ class RunPort:
                     async for piece in answer.aiter_raw():
                         body += piece
                         if len(body) > MAX_BODY_BYTES:
-                            limit_mb = MAX_BODY_BYTES // 1_000_000
-                            raise PortFaultError(
-                                f"the answer of {self.at} is larger than {limit_mb} MB"
-                            )
+                            raise PortFaultError(self._too_large())
                     return PortAnswer(status=answer.status_code, body=bytes(body))
         except TimeoutError as error:
             raise PortFaultError(self._too_slow(len(body), limit_s)) from error
@@ -126,6 +123,9 @@ class RunPort:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             name = type(error).__name__
             raise PortFaultError(f"the connection to {self.at} broke ({name})") from error
+
+    def _too_large(self) -> str:
+        return f"the answer of {self.at} is larger than {MAX_BODY_BYTES // 1_000_000} MB"
 
     def _too_slow(self, received_bytes: int, limit_s: Seconds) -> str:
         if received_bytes:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = """\
 Examples:
+  flodl console charlm --hosts 2 --ranks-per-host 2
   flodl headless charlm --hosts 2 --ranks-per-host 2
   flodl headless train.py:job --ranks 4 --epochs 10 --save-path out/model
   flodl headless digits --bind 0.0.0.0 --start manual
@@ -66,6 +67,17 @@ class Entry:
 COMMANDS: Final = {
     entry.name: entry
     for entry in (
+        Entry(
+            name="console",
+            module="console",
+            summary="Watch a run in the terminal, act on it, launch one, or play a record.",
+            examples=(
+                "flodl console train.py:job --hosts 2 --ranks-per-host 2 --start manual",
+                "flodl console --attach 10.0.0.5:1337 --token-file token",
+                "flodl console --replay runs/night-0123456789abcdef",
+                "flodl console --demo lost --demo-ranks 64",
+            ),
+        ),
         Entry(
             name="headless",
             module="headless",
@@ -114,6 +126,12 @@ COMMANDS: Final = {
             module="drain",
             summary="Have a host leave a run without losing what its ranks did.",
             examples=("flodl drain blue", "flodl drain blue --attach 10.0.0.5:1337"),
+        ),
+        Entry(
+            name="evict",
+            module="evict",
+            summary="End one rank of a run; the others go on.",
+            examples=("flodl evict 3", "flodl evict 3 --attach 10.0.0.5:1337"),
         ),
         Entry(
             name="inspect-job",

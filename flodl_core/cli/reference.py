@@ -62,6 +62,9 @@ where `TERM=dumb`; `NO_COLOR` is respected), and with `--json` one object a line
 `error`, and at the end `summary`. A terminal that hangs up, a closed pipe or a full disk takes
 the output away, never the run.
 
+`console` needs a terminal that can draw; elsewhere it says so in one line and exits with 2. Its
+exit code is that of leaving it, not the run's.
+
 An error is one line on standard error and a line that says what to do; `--verbose` adds the
 traceback.
 

@@ -117,6 +117,11 @@ def load_run(
     return LoadedRun(run=run, join=join, net=net, resolved=_resolved(models, values))
 
 
+def terminal_type(environ: Mapping[str, str] | None = None) -> str:
+    """Return what the terminal calls itself; empty if it does not."""
+    return (os.environ if environ is None else environ).get("TERM", "")
+
+
 def load_agent(
     flags: Mapping[str, object],
     *,

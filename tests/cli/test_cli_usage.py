@@ -38,7 +38,7 @@ from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, PARENT_PID_VARIABLE
         (["headless", "charlm", "--epochs"], ["requires an argument", "`flodl headless --help`"]),
         (["headless", "charlm", "extra"], ["unexpected extra argument", "extra"]),
         (["hedless", "charlm"], ["no command 'hedless'", "did you mean headless?"]),
-        (["qqqq"], ["no command 'qqqq'", "the commands are headless, join"]),
+        (["qqqq"], ["no command 'qqqq'", "the commands are console, headless, join"]),
         (["--zzz"], ["no option --zzz"]),
         (["join", "nowhere"], ["names no port", "HOST:PORT"]),
         (["join", "h:99999"], ["port must be 1 to 65535"]),
