@@ -2,8 +2,8 @@
 
 What it is: the run that `run_finding` finds, behind a client that carries the
 operator's token where it is known.
-What it is not: any action; `status`, `start`, `stop`, `checkpoint` and `drain` ask.
-Who drives it: those five.
+What it is not: any action; `status`, `start`, `stop`, `checkpoint`, `drain` and `evict` ask.
+Who drives it: those six.
 """
 
 import json

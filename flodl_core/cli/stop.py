@@ -42,5 +42,5 @@ def command(
         answer = found.act("/stop", kind="now" if is_now else "save").body
         usual = "ending at once" if is_now else "finishing the window, then saving"
         follows = str(answer.get("what_follows") or usual)
-        write_line(f"{found.label}: {follows.removeprefix('operator (POST /stop): ')}")
+        write_line(f"{found.label}: {follows}")
     return 0

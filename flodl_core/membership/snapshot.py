@@ -25,6 +25,7 @@ class MemberRow:
     local_devices: tuple[str, ...]
     gpus: tuple[str, ...]
     torch_variant: str
+    nccl_version: str | None = None
     joined_at_s: Seconds
     """Seconds after the window opened."""
     connected: bool
@@ -87,6 +88,7 @@ def member_rows(members: Iterable[Member]) -> tuple[MemberRow, ...]:
             local_devices=seated.member.hello.local_devices,
             gpus=seated.member.hello.gpus,
             torch_variant=seated.member.hello.torch_variant,
+            nccl_version=seated.member.hello.nccl_version,
             joined_at_s=seated.member.joined_at_s,
             connected=seated.member.connected,
         )

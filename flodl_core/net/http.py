@@ -28,8 +28,6 @@ from flodl_core.units import Seconds
 
 Answer: TypeAlias = tuple[int, Mapping[str, object]]
 """Status and JSON body of an action."""
-Action: TypeAlias = Callable[[Mapping[str, str]], Awaitable[Answer]]
-"""What a POST does; it gets the parameters of the query."""
 
 JSON: Final = "application/json; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -39,6 +37,20 @@ _HOW_TO_PROVE: Final = (
     "send `Authorization: Bearer TOKEN` with the operator token; "
     "`flodl` reads it from the run directory."
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What somebody who is trusted asks a run to do."""
+
+    parameters: Mapping[str, str]
+    """Of the query."""
+    address: str
+    """Where the request comes from, without its port."""
+
+
+Action: TypeAlias = Callable[[Asked], Awaitable[Answer]]
+"""What a POST does."""
 
 
 class Publisher:
@@ -65,8 +77,11 @@ class GetRoute:
 
     path: str
     content_type: str
-    produce: Callable[[Mapping[str, str]], bytes | None]
-    """Gets the parameters of the query; None is answered with 503."""
+    produce: Callable[[Mapping[str, str]], bytes | Answer | None]
+    """Gets the parameters of the query. Bytes are the body; an Answer says what is wrong with
+    the parameters; None is answered with 503."""
+    is_slow: bool = False
+    """Whether it takes more than a moment, so that it is made in a worker thread."""
     tells_nothing: bool = False
     """Whether it holds nothing of the run, so that nobody needs to be trusted with it."""
 
@@ -146,18 +161,23 @@ class HttpApp:
         if request.path not in self._gets and request.path not in self._posts:
             return self._not_found()
         if request.method in _READING and request.path in self._gets:
-            return self._read(self._gets[request.path], request)
+            return await self._read(self._gets[request.path], request)
         if request.method == "POST" and request.path in self._posts:
             return await self._act(self._posts[request.path], connection, request)
         return self._not_allowed(request.path)
 
-    def _read(self, route: GetRoute, request: Request) -> Response:
+    async def _read(self, route: GetRoute, request: Request) -> Response:
         distrust = distrust_of_reading(request.credentials, self._trust)
         if distrust is not None and not route.tells_nothing:
             return _json(401, {"error": distrust, "fix": _HOW_TO_PROVE}, ask_for_token=True)
-        body = route.produce(request.parameters)
+        if route.is_slow:
+            body = await anyio.to_thread.run_sync(route.produce, request.parameters)
+        else:
+            body = route.produce(request.parameters)
         if body is None:
             return _json(503, {"error": "nothing was published yet", "fix": "ask again shortly."})
+        if isinstance(body, tuple):
+            return _json(*body)
         return Response(status=200, content_type=route.content_type, body=body)
 
     async def _act(
@@ -177,7 +197,8 @@ class HttpApp:
             return _json(403, {"error": distrust, "fix": _HOW_TO_PROVE})
         if route.needs_document and self._publisher.latest() is None:
             return _json(503, {"error": "nothing was published yet", "fix": "ask again shortly."})
-        return _json(*await route.action(request.parameters))
+        asked = Asked(parameters=request.parameters, address=connection.peer.address)
+        return _json(*await route.action(asked))
 
     def _not_found(self) -> Response:
         endpoints = [f"GET {path}" for path in self._gets] + [

@@ -1,4 +1,4 @@
-"""Where alerts go: the log, the journal, the status document, and the user's own command.
+"""Where alerts go: log, journal, status document, events, and the user's own command.
 
 `--on-event CMD` gets one alert as JSON on standard input and its class in
 `FLODL_CHILD_EVENT`; it is bounded in time and number, and can neither stall nor fail
@@ -15,6 +15,7 @@ import anyio
 
 from flodl_core.ids import HostName, Rank
 from flodl_core.net import clock
+from flodl_core.roles.run_story import RunStory
 from flodl_core.telemetry.alerts import AlertBook, AlertRecord, path_of
 from flodl_core.telemetry.journal import Journal
 from flodl_core.telemetry.logs import ProcessLog
@@ -45,11 +46,14 @@ class AlertDesk:
         self,
         log: ProcessLog,
         journal: Journal,
+        story: RunStory,
         *,
         command: EventCommand | None,
     ) -> None:
         self._log = log
         self._journal = journal
+        self._story = story
+        self._rank_at: dict[str, Rank] = {}
         self._command = command
         self._book = AlertBook()
         self._rows: list[AlertState] = []
@@ -73,6 +77,8 @@ class AlertDesk:
         """Take an alert about a rank, or about the run."""
         host, hosts, ranks = self._place(rank)
         path = path_of(rank, host, hosts=hosts, ranks=ranks)
+        if rank is not None:
+            self._rank_at[path] = rank
         for record in self._book.raise_alert(
             alert_class, path, detail=detail, now=clock.now(), severity=severity
         ):
@@ -124,6 +130,7 @@ class AlertDesk:
             count=record.count,
         )
         self._journal.append(record.path, record.as_record())
+        self._story.alert(record, rank=self._rank_at.get(record.path))
         self._rows = [
             *self._rows[-49:],
             AlertState(

@@ -4,25 +4,36 @@ Readers get the last document at once, also while a reduce runs; nobody waits fo
 a machine.
 """
 
+from collections import deque
 from collections.abc import Callable
 
 import anyio
 
 from flodl_core.coordinator.machine import Coordinator
-from flodl_core.ids import ClusterPhase, ExitCode
+from flodl_core.ids import ClusterPhase
 from flodl_core.membership.ledger import MembershipLedger
 from flodl_core.messages.join import HostStats
 from flodl_core.net import clock
 from flodl_core.net.http import Publisher
 from flodl_core.roles.alerting import AlertDesk
 from flodl_core.roles.publishing import RunFacts, RunParts, compose_document, resources_of
+from flodl_core.roles.run_story import GOOD_ENDS, RunStory
 from flodl_core.roles.saving import BundleWriter
-from flodl_core.telemetry.state import EndState, ResourceState, StateDocument, publish
+from flodl_core.roles.window import RefusedHost
+from flodl_core.telemetry.state import (
+    MAX_REFUSAL_ROWS,
+    EndState,
+    JoinSettings,
+    RefusalState,
+    ResourceState,
+    StateDocument,
+    publish,
+)
 from flodl_core.units import Seconds
 
 PUBLISH_EVERY_S: Seconds = 0.5
 
-_GOOD_ENDS = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVED)
+MAX_SHOWN_CHARS = 200
 
 
 class StatusBoard:
@@ -33,6 +44,7 @@ class StatusBoard:
         ledger: of its window.
         desk: has its alerts.
         writer: has its checkpoints.
+        story: has its history, which keeps each document too.
         show: takes each document, for the person who started the run.
     """
 
@@ -43,20 +55,24 @@ class StatusBoard:
         *,
         desk: AlertDesk,
         writer: BundleWriter,
+        story: RunStory,
         show: Callable[[StateDocument], None],
     ) -> None:
         self.publisher = Publisher()
         self.coordinator: Coordinator | None = None
         self.port: int | None = None
-        self.last_refusal: str | None = None
+        self.join: JoinSettings | None = None
+        self.newest: StateDocument | None = None
+        self.history = story.history
         self.end: EndState | None = None
         self._facts = facts
         self._ledger = ledger
         self._desk = desk
         self._writer = writer
+        self._story = story
+        self._refusals: deque[RefusalState] = deque(maxlen=MAX_REFUSAL_ROWS)
         self._show = show
         self._frozen: StateDocument | None = None
-        self._began = clock.now()
         self._changed = anyio.Event()
         self._stats: dict[int, tuple[Seconds, HostStats]] = {}
         self._resources: dict[int, ResourceState] = {}
@@ -67,7 +83,7 @@ class StatusBoard:
         snapshot = self._ledger.snapshot(now)
         phase = snapshot.phase
         if self.end is not None:
-            good = self.end.exit_code in _GOOD_ENDS
+            good = self.end.exit_code in GOOD_ENDS
             phase = ClusterPhase.DONE if good else ClusterPhase.FAILED
         if self._frozen is not None:
             return self._frozen.model_copy(
@@ -76,17 +92,22 @@ class StatusBoard:
                     "alerts": self._desk.rows(),
                     "checkpoint": self._writer.state,
                     "end": self.end,
+                    "newest_window_seq": self.history.windows.newest_seq,
+                    "newest_event_seq": self.history.events.newest_seq,
                 }
             )
         return compose_document(
             self._facts,
             RunParts(
-                uptime_s=now - self._began,
+                uptime_s=self.history.uptime_s(),
                 port=self.port,
                 phase=phase,
                 membership=snapshot,
                 refused_joins=snapshot.refused_joins,
-                last_refusal=self.last_refusal,
+                refusals=tuple(self._refusals),
+                join=self.join,
+                newest_window_seq=self.history.windows.newest_seq,
+                newest_event_seq=self.history.events.newest_seq,
                 coordinator=self.coordinator.view(now) if self.coordinator else None,
                 alerts=self._desk.rows(),
                 checkpoint=self._writer.state,
@@ -97,12 +118,14 @@ class StatusBoard:
 
     def publish_first(self) -> None:
         """Publish before the port listens, so that no reader finds nothing; nothing is shown."""
-        self.publisher.publish(publish(self.document()))
+        self.newest = self.document()
+        self.publisher.publish(publish(self.newest))
 
     def publish_now(self) -> StateDocument:
-        """Compose, publish and show."""
-        document = self.document()
+        """Compose, publish, record and show."""
+        self.newest = document = self.document()
         self.publisher.publish(publish(document))
+        self.history.take_document(document)
         self._show(document)
         return document
 
@@ -119,9 +142,23 @@ class StatusBoard:
         while True:
             self._changed = anyio.Event()
             self._desk.flush_due()
+            self._story.flush_due()
             self.publish_now()
             with anyio.move_on_after(PUBLISH_EVERY_S):
                 await self._changed.wait()
+
+    def refuse(self, refused: RefusedHost) -> RefusalState:
+        """Take a refusal; returns it as it is shown, clean."""
+        clean = self.history.clean
+        row = RefusalState(
+            host=clean(refused.host)[:MAX_SHOWN_CHARS],
+            address=refused.address,
+            reason=clean(refused.reason),
+            fix=clean(refused.fix),
+            at=clock.utc_iso(),
+        )
+        self._refusals.append(row)
+        return row
 
     def take_stats(self, stats: HostStats) -> None:
         """Take what the operating system says of a rank."""

@@ -13,18 +13,14 @@ import anyio
 import anyio.abc
 
 from flodl_core.coordinator.effects import (
-    Announce,
     DeclareRankDead,
     DismissHost,
     DropHost,
     Effect,
     EvictRank,
-    RaiseAlert,
-    RecordSamples,
     RunFinished,
     SaveBundle,
     Send,
-    Severity,
 )
 from flodl_core.coordinator.events import (
     Event,
@@ -65,19 +61,6 @@ from flodl_core.roles.run_services import RunServices
 from flodl_core.roles.saving import PinnedSave, marks_of
 from flodl_core.units import Seconds
 
-SAID_TOPICS = frozenset(
-    {
-        "tail_dropped",
-        "ranks_idle",
-        "samples_dropped",
-        "save_requested",
-        "drain_requested",
-        "drain_called_off",
-        "host_drained",
-    }
-)
-"""Announcements that the status document does not show, so they are said as lines."""
-
 
 class Controller:
     """Runs the training of one formed world.
@@ -94,10 +77,9 @@ class Controller:
         self._envelope = envelope
         self._window = services.window
         self._writer = services.writer
-        self._sample_log = services.sample_log
-        self._desk = services.desk
+        self._services = services
+        self._story = services.story
         self._log = services.log
-        self._say = services.say
         self._mailbox: Mailbox[Event] = Mailbox()
         self._driver = Driver(coordinator, self._mailbox, self._perform)
         self._root: StarRoot | None = None
@@ -238,6 +220,7 @@ class Controller:
     def host_lost(self, host: HostName, ranks: tuple[Rank, ...]) -> None:
         """Lose every rank of a host whose control link ended."""
         self._log.warning("host_lost", host=host, ranks=ranks)
+        self._story.host_lost(host, f"host {host} is gone: its control link ended")
         for rank in ranks:
             if self._ends.lose(rank):
                 self.post(RankLost(rank, f"host {host} is gone: its control link ended"))
@@ -249,6 +232,7 @@ class Controller:
             return
         why = f" ({error})" if error is not None else ""
         self._log.warning("relay_lost", host=host, error=str(error) if error else None)
+        self._story.host_lost(host, f"host {host} is gone: the link of its relay ended{why}")
         for rank in self._links[host].ranks:
             if self._ends.lose(rank):
                 self.post(RankLost(rank, f"the relay of host {host} is gone{why}"))
@@ -298,36 +282,17 @@ class Controller:
             case EvictRank():
                 self._window.send_to_host_of(effect.rank, DumpStack(rank=effect.rank))
                 self._end_process(effect.rank, effect.reason)
-            case RecordSamples():
-                self._record(effect)
             case SaveBundle():
                 self._begin_save(effect)
-            case RaiseAlert():
-                severity = "critical" if effect.severity is Severity.CRITICAL else "warn"
-                self._desk.raise_alert(
-                    effect.alert_class, effect.detail, severity=severity, rank=effect.rank
-                )
-            case Announce():
-                self._announce(effect)
             case DismissHost():
                 self._dismiss_host(effect)
             case DropHost():
                 self._drop_host(effect.host, effect.reason)
-            case Note():
-                self._log.debug(effect.code, **effect.fields)
             case RunFinished():
                 self.finished = effect
                 self._driver.stop()
-
-    def _record(self, effect: RecordSamples) -> None:
-        log = self._sample_log
-        if log is not None and not log.record(effect.entries):
-            self._desk.raise_alert("sample_log_failed", log.last_error or "write failed")
-
-    def _announce(self, effect: Announce) -> None:
-        self._log.info(effect.topic, text=effect.text)
-        if effect.topic in SAID_TOPICS:
-            self._say(effect.text)
+            case _:
+                self._services.keep(effect)
 
     def _send(self, rank: Rank, message: object) -> None:
         if rank in self._local:
@@ -352,6 +317,7 @@ class Controller:
 
     def _dismiss_host(self, effect: DismissHost) -> None:
         """Let a worker host's agent end well; the launcher's own host stays for the launcher."""
+        self._story.host_dismissed(effect.host)
         for one in self._worker_hosts():
             if one.host == effect.host:
                 ended = RunEnded(code=ExitCode.DONE, summary=effect.reason)
@@ -359,6 +325,7 @@ class Controller:
 
     def _drop_host(self, host: HostName, reason: str) -> None:
         self._log.warning("host_dropped", host=host, reason=reason)
+        self._story.host_lost(host, f"host {host} is given up: {reason}")
         if self._root is not None:
             self._root.drop_host(host)
         if host in self._links:
@@ -377,6 +344,8 @@ class Controller:
 
     async def _save(self, pinned: PinnedSave, version: int) -> None:
         error = await self._writer.write(pinned)
+        if error is None:
+            self._story.saved(version, f"{self._writer.stem}.safetensors")
         self.post(SaveFinished(version, error))
 
 

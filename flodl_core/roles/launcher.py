@@ -118,8 +118,9 @@ async def launch(
             join=join,
             window=window,
             directory=directory,
+            token=bytes.fromhex(token),
         )
-        exit_code, summary = await room.run(show=show, say=say, token=bytes.fromhex(token))
+        exit_code, summary = await room.run(show=show, say=say)
         return LaunchResult(exit_code=exit_code, summary=summary)
     finally:
         directory.close()

@@ -1,20 +1,27 @@
-"""What operators and signals may do to a run in its room: stop, checkpoint, drain.
+"""What operators and signals may do to a run in its room: stop, checkpoint, drain, evict.
 
-Each says in words what will happen, or why it will not. The coordinator acts on it;
-before the world formed there is nothing but the window to end.
+Each says in words what will happen, or why it will not, and what will happen is an event
+with who asked. The coordinator acts on it; before the world formed there is nothing but
+the window to end.
 """
 
+import signal
 from collections.abc import Callable
+
+import anyio
 
 from flodl_core.coordinator.events import (
     CheckpointRequested,
     DrainRequested,
+    EvictRequested,
     StopKind,
     StopRequested,
 )
-from flodl_core.ids import ExitCode, HostName, Mode
+from flodl_core.ids import ExitCode, HostName, Mode, Rank
 from flodl_core.roles.controller import Controller
 from flodl_core.roles.formation import RunPlan
+from flodl_core.roles.run_story import RunStory
+from flodl_core.telemetry.logs import ProcessLog
 
 NOT_TRAINING = "the run is not training yet"
 
@@ -24,48 +31,86 @@ class RunOperators:
 
     Attributes:
         is_abrupt: whether the run was stopped at once.
+        was_interrupted: whether the last signal was SIGINT.
     """
 
     def __init__(
         self,
         plan: RunPlan,
+        story: RunStory,
         *,
         controller: Callable[[], Controller | None],
+        start: Callable[[str], None],
         abort: Callable[[str], None],
     ) -> None:
         """Speak for a run.
 
         Args:
             plan: of the run.
+            story: of the run.
             controller: returns that of the formed world; None before it formed.
+            start: closes the window if it may be closed; takes who asked.
             abort: ends the window, with the reason.
         """
         self.is_abrupt = False
+        self.was_interrupted = False
         self._plan = plan
+        self._story = story
+        self._start = start
         self._controller = controller
         self._abort = abort
 
+    async def watch_signals(self, log: ProcessLog, say: Callable[[str], None]) -> None:
+        """End the run at SIGINT and SIGTERM, at once at the second; runs until cancelled."""
+        names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        kind = StopKind.SAVE
+        with anyio.open_signal_receiver(*names) as signals:
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    log.info("terminal_gone")
+                    continue
+                self.was_interrupted = number == signal.SIGINT
+                is_interrupt = self.was_interrupted
+                code = ExitCode.INTERRUPTED_SAVED if is_interrupt else ExitCode.STOPPED_SAVED
+                who = signal.Signals(number).name
+                say(f"{who}: {self.stop(kind, who, code=code)}")
+                kind = StopKind.NOW
+
+    def start(self, who: str) -> None:
+        """Close the window; the answer to whether it may be was given before."""
+        self._story.asked("start", who, f"{who} starts the training")
+        self._start(who)
+
     def stop(self, kind: StopKind, who: str, *, code: int = ExitCode.STOPPED_SAVED) -> str:
         """End the run; return what will happen."""
+        words = self._stop_words(kind)
+        self._story.asked("stop", who, f"{who} stops the run: {words}")
         controller = self._controller()
         if controller is None:
             self._abort(f"stopped by {who} before the world formed")
-            return f"{who}: the window is closed, nothing was trained"
-        if kind is StopKind.NOW:
+        elif kind is StopKind.NOW:
             self.is_abrupt = True
             controller.post(StopRequested(kind, ExitCode.NOT_SAVED, who))
-            return f"{who}: stopping at once, nothing more is saved"
-        controller.post(StopRequested(kind, code, who))
+        else:
+            controller.post(StopRequested(kind, code, who))
+        return words
+
+    def _stop_words(self, kind: StopKind) -> str:
+        if self._controller() is None:
+            return "the window is closed, nothing was trained"
+        if kind is StopKind.NOW:
+            return "stopping at once, nothing more is saved"
         grace = self._plan.config.stop_grace_s
         paced = self._plan.mode is Mode.CPU_CADENCE
         end = "cutting the window" if paced else "finishing the window"
-        return f"{who}: {end}, then saving (within {grace:g} s); once more: at once"
+        return f"{end}, then saving (within {grace:g} s); once more: at once"
 
     def checkpoint(self, who: str) -> str | None:
         """Have a save made soon; return why not, or None."""
         controller = self._controller()
         if controller is None:
             return NOT_TRAINING
+        self._story.asked("checkpoint", who, f"{who} asks for a checkpoint at the next commit")
         controller.post(CheckpointRequested(who))
         return None
 
@@ -77,5 +122,20 @@ class RunOperators:
         refusal = controller.coordinator.refuse_drain(HostName(host))
         if refusal:
             return refusal
+        text = f"{who} drains {host}: its ranks leave after the next average"
+        self._story.asked("drain", who, text, host=host)
         controller.post(DrainRequested(HostName(host), who))
+        return None
+
+    def evict(self, rank: Rank, who: str) -> str | None:
+        """Have a rank ended; return why not, or None."""
+        controller = self._controller()
+        if controller is None:
+            return NOT_TRAINING
+        refusal = controller.coordinator.refuse_evict(rank)
+        if refusal:
+            return refusal
+        text = f"{who} evicts rank {rank}: the others train its samples"
+        self._story.asked("evict", who, text, rank=rank)
+        controller.post(EvictRequested(rank, who))
         return None

@@ -10,8 +10,9 @@ from pathlib import Path
 from flodl_core.coordinator.state import EpochFacts
 from flodl_core.coordinator.view import CoordinatorView, ElcheView, RankView, TrainingView
 from flodl_core.ids import ClusterPhase
-from flodl_core.membership.snapshot import MembershipSnapshot
+from flodl_core.membership.snapshot import MemberRow, MembershipSnapshot
 from flodl_core.messages.join import HostStats
+from flodl_core.messages.timing import ResourceSample
 from flodl_core.telemetry.state import (
     MAX_EPOCH_ROWS,
     MAX_WAIT_ROWS,
@@ -20,9 +21,11 @@ from flodl_core.telemetry.state import (
     ElcheState,
     EndState,
     EpochState,
+    JoinSettings,
     MemberState,
     RankState,
     ReduceState,
+    RefusalState,
     ResourceState,
     RunState,
     StateDocument,
@@ -55,7 +58,11 @@ class RunParts:
     phase: ClusterPhase
     membership: MembershipSnapshot
     refused_joins: int
-    last_refusal: str | None
+    refusals: tuple[RefusalState, ...] = ()
+    """The last ones, oldest first."""
+    join: JoinSettings | None = None
+    newest_window_seq: int = 0
+    newest_event_seq: int = 0
     coordinator: CoordinatorView | None = None
     alerts: tuple[AlertState, ...] = ()
     checkpoint: CheckpointState | None = None
@@ -66,6 +73,7 @@ class RunParts:
 def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
     """Return the status document of this moment."""
     members, view = parts.membership, parts.coordinator
+    gpus = gpu_names(members.members)
     names = {member.host for member in members.members}
     evaluated = [epoch for epoch in view.epochs if epoch.metric is not None] if view else []
     reports = [epoch.report for epoch in view.epochs if epoch.report] if view else []
@@ -93,7 +101,11 @@ def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
         start_armed=members.start_armed,
         expected_hosts=tuple(host for host in facts.configured_hosts if host not in names),
         refusals=parts.refused_joins,
-        last_refusal=parts.last_refusal,
+        last_refusal=last_refusal(parts.refusals),
+        recent_refusals=parts.refusals,
+        join=parts.join,
+        newest_window_seq=parts.newest_window_seq,
+        newest_event_seq=parts.newest_event_seq,
         members=tuple(
             MemberState(
                 host=member.host,
@@ -102,6 +114,7 @@ def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
                 local_devices=member.local_devices,
                 gpus=member.gpus,
                 torch_variant=member.torch_variant,
+                nccl_version=member.nccl_version,
                 joined_at_s=member.joined_at_s,
             )
             for member in members.members
@@ -109,7 +122,14 @@ def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
         training=_training(view.training, evaluated) if view else None,
         elche=_elche(view.elche) if view else None,
         reduce=_reduce(view) if view else None,
-        ranks=tuple(_rank(row, parts.resources or {}) for row in view.ranks) if view else (),
+        ranks=(
+            tuple(
+                _rank(row, (parts.resources or {}).get(row.rank), gpus.get(row.rank))
+                for row in view.ranks
+            )
+            if view
+            else ()
+        ),
         epochs=_epochs(view) if view else (),
         waits=_waits(view) if view else (),
         alerts=parts.alerts,
@@ -125,6 +145,39 @@ def resources_of(before: HostStats | None, now: HostStats, span_s: Seconds) -> R
     if before is not None and span_s > 0:
         percent = max(0.0, 100.0 * (now.cpu_s - before.cpu_s) / span_s)
     return ResourceState(cpu_percent=percent, ram_used_bytes=now.rss)
+
+
+def last_refusal(refusals: Sequence[RefusalState]) -> str | None:
+    """Return the newest refusal as one line; None if there is none."""
+    return f"{refusals[-1].address}: {refusals[-1].reason}" if refusals else None
+
+
+def gpu_names(members: Sequence[MemberRow]) -> dict[int, str]:
+    """Return the name of each rank's GPU, where its host has told one for that device."""
+    names: dict[int, str] = {}
+    for member in members:
+        for rank, device in zip(member.ranks, member.local_devices, strict=False):
+            kind, _, number = device.partition(":")
+            index = int(number) if kind == "cuda" and number.isdecimal() else len(member.gpus)
+            if index < len(member.gpus):
+                names[rank] = member.gpus[index]
+    return names
+
+
+def _used(process: ResourceState | None, device: ResourceSample | None) -> ResourceState | None:
+    """Join what the host says of a rank's process and what the rank says of its device."""
+    if device is None:
+        return process
+    base = process or ResourceState(
+        cpu_percent=device.cpu_percent, ram_used_bytes=device.ram_used_bytes
+    )
+    return base.model_copy(
+        update={
+            "gpu_percent": device.gpu_percent,
+            "vram_used_bytes": device.vram_used_bytes,
+            "vram_total_bytes": device.vram_total_bytes,
+        }
+    )
 
 
 def _training(view: TrainingView, evaluated: Sequence[EpochFacts]) -> TrainingState:
@@ -176,12 +229,14 @@ def _reduce(view: CoordinatorView) -> ReduceState:
     )
 
 
-def _rank(row: RankView, resources: Mapping[int, ResourceState]) -> RankState:
+def _rank(row: RankView, process: ResourceState | None, gpu: str | None) -> RankState:
     return RankState(
         rank=row.rank,
         host=row.host,
         device=row.device,
+        gpu=gpu,
         state=row.state,
+        cause=row.cause,
         phase=row.phase.value,
         batch_count=row.batch_count,
         planned_batches=row.planned_batches,
@@ -198,7 +253,7 @@ def _rank(row: RankView, resources: Mapping[int, ResourceState]) -> RankState:
         progress_age_s=row.progress_age_s,
         progress_ceiling_s=row.progress_ceiling_s,
         throttled=row.throttled,
-        resources=resources.get(row.rank),
+        resources=_used(process, row.resources),
     )
 
 

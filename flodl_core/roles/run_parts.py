@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,18 +16,25 @@ from flodl_core.messages import SCHEMA_VERSION
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import Offer
 from flodl_core.net import clock
-from flodl_core.net.http import HttpApp, Publisher
+from flodl_core.net.addresses import join_host_port
+from flodl_core.net.http import HttpApp
 from flodl_core.net.http_trust import TrustPolicy
 from flodl_core.net.port import Port, PortConfig, PortConnection
 from flodl_core.roles.alerting import AlertDesk, EventCommand
+from flodl_core.roles.board import StatusBoard
 from flodl_core.roles.formation import RunPlan
-from flodl_core.roles.operator_desk import OperatorActions, operator_routes
+from flodl_core.roles.history import Place, RunHistory
+from flodl_core.roles.operator_desk import OperatorActions, operator_routes, reading_routes
 from flodl_core.roles.publishing import RunFacts
+from flodl_core.roles.run_story import RunStory
 from flodl_core.roles.saving import BundleWriter
 from flodl_core.telemetry.journal import Journal
 from flodl_core.telemetry.logs import Level, ProcessLog
+from flodl_core.telemetry.recorder import RunRecorder
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.sample_log import SampleLog
+from flodl_core.telemetry.state import JoinSettings
+from flodl_core.training.job_name import FILE
 from flodl_core.wire.handshake import operator_token
 
 
@@ -37,15 +44,33 @@ class RunRecords:
 
     log: ProcessLog
     journal: Journal
+    recorder: RunRecorder
+    story: RunStory
     desk: AlertDesk
     writer: BundleWriter
     sample_log: SampleLog | None
 
 
 def make_records(
-    plan: RunPlan, directory: RunDirectory, env: dict[str, str], *, level: Level
+    plan: RunPlan,
+    directory: RunDirectory,
+    env: dict[str, str],
+    *,
+    secrets: tuple[str, ...],
+    level: Level,
 ) -> RunRecords:
-    """Return the run's log, journal, alerts, bundle writer and sample log."""
+    """Return the run's log, journal, history, alerts, bundle writer and sample log.
+
+    Args:
+        plan: of the run.
+        directory: of the run.
+        env: of the user's own command.
+        secrets: words that no event may hold.
+        level: of the log.
+
+    Raises:
+        ConfigError: the sample log cannot be written.
+    """
     config = plan.config
     log = ProcessLog(
         directory.log_path("launcher"),
@@ -74,10 +99,14 @@ def make_records(
                 source="run.sample_log",
                 fix="give a file that this user may write, or auto",
             ) from error
+    recorder = RunRecorder(journal)
+    story = RunStory(RunHistory(recorder, secrets=secrets))
     return RunRecords(
         log=log,
         journal=journal,
-        desk=AlertDesk(log, journal, command=command),
+        recorder=recorder,
+        story=story,
+        desk=AlertDesk(log, journal, story, command=command),
         writer=BundleWriter(plan.save_stem, name=plan.name, host=plan.local_host, log=log),
         sample_log=sample_log,
     )
@@ -127,7 +156,7 @@ def make_facts(plan: RunPlan, directory: RunDirectory, hosts: tuple[HostName, ..
 
 
 def make_http(
-    publisher: Publisher,
+    board: StatusBoard,
     join: JoinConfig,
     token: bytes,
     *,
@@ -136,7 +165,13 @@ def make_http(
 ) -> HttpApp:
     """Return the HTTP side of the port; `start_mode` is None where there is no window."""
     trust = TrustPolicy(operator_token=operator_token(token), require_token=join.require_token)
-    return HttpApp(publisher, trust=trust, posts=operator_routes(start_mode, actions))
+    history = board.history
+    return HttpApp(
+        board.publisher,
+        trust=trust,
+        gets=reading_routes(history.windows, history.events, lambda: board.newest),
+        posts=operator_routes(start_mode, actions),
+    )
 
 
 def port_config(join: JoinConfig) -> PortConfig:
@@ -176,9 +211,22 @@ def shown_host(bind: str) -> str:
     return platform.node() or "HOST" if bind in {"0.0.0.0", "::"} else bind  # noqa: S104
 
 
-def make_placer(
-    envelope: Envelope,
-) -> Callable[[Rank | None], tuple[HostName | None, int, int]]:
+def join_settings(plan: RunPlan, join: JoinConfig, window: WindowConfig, port: int) -> JoinSettings:
+    """Return how hosts join, with the line that another host would type."""
+    words = ["flodl", "join", join_host_port(shown_host(join.bind), port)]
+    if not join.admits_openly:
+        words += ["--token-file", "token"]
+    if plan.job.kind == FILE:
+        words += ["--job", plan.job.name]
+    return JoinSettings(
+        window_s=window.join_timeout_s,
+        cap_s=window.max_join_timeout_s,
+        line=None if window.min_rank_start == 1 else shlex.join(words),
+        is_open=join.admits_openly,
+    )
+
+
+def make_placer(envelope: Envelope) -> Place:
     """Return where a rank is: its host, the number of hosts, the number of ranks."""
     host_of = {rank: host.host for host in envelope.hosts for rank in host.ranks}
 

@@ -6,7 +6,6 @@ leaves no process, socket or task behind.
 """
 
 import secrets
-import signal
 from collections.abc import Callable
 
 import anyio
@@ -16,7 +15,6 @@ import anyio.to_thread
 from flodl_core.config.schema import JoinConfig
 from flodl_core.config.window import WindowConfig
 from flodl_core.coordinator.effects import RunFinished
-from flodl_core.coordinator.events import StopKind
 from flodl_core.coordinator.machine import Coordinator
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.ids import ClusterPhase, ExitCode, HostName, Rank
@@ -52,6 +50,7 @@ from flodl_core.roles.operators import RunOperators
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.run_parts import (
     dialled_host,
+    join_settings,
     make_facts,
     make_http,
     make_ledger,
@@ -63,12 +62,13 @@ from flodl_core.roles.run_parts import (
 )
 from flodl_core.roles.run_services import RunServices
 from flodl_core.roles.started_hosts import HostPlan, StartedHosts
-from flodl_core.roles.window import JoinWindow, Secrets, WindowReports
+from flodl_core.roles.window import JoinWindow, RefusedHost, Secrets, WindowReports
 from flodl_core.telemetry.logs import Level
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.state import EndState, StateDocument
 from flodl_core.telemetry.summary import RunSummary, summarize, summary_json
 from flodl_core.units import Seconds
+from flodl_core.wire.handshake import operator_token
 
 SALT_BYTES = 16
 LINKS_END_S: Seconds = 5.0
@@ -83,7 +83,8 @@ class RunRoom:
         hosts: that this command starts.
         join: admission, as configured.
         window: the window's numbers, concrete.
-        directory: of the run, with its token in place.
+        directory: of the run.
+        token: that hosts prove themselves with.
     """
 
     def __init__(
@@ -94,15 +95,19 @@ class RunRoom:
         join: JoinConfig,
         window: WindowConfig,
         directory: RunDirectory,
+        token: bytes,
     ) -> None:
         self._plan = plan
         self._join = join
+        self._token = token
         self._directory = directory
         self._host_names = tuple(hosts.hosts)
         self._start_mode = None if window.min_rank_start == 1 else window.start_mode
         env = own_environment()
         level = Level.DEBUG if hosts.is_verbose else Level.INFO
-        self._records = make_records(plan, directory, env, level=level)
+        hidden = (token.hex(), operator_token(token))
+        self._records = make_records(plan, directory, env, secrets=hidden, level=level)
+        self._story = self._records.story
         self._log = self._records.log
         self._started = StartedHosts(plan, hosts, directory=directory, env=env, log=self._log)
         self._ledger = make_ledger(plan, window, self._host_names)
@@ -110,21 +115,18 @@ class RunRoom:
         self._failure: FlodlError | None = None
         self._controller: Controller | None = None
         self._finished: RunFinished | None = None
-        self._signals_seen = 0
-        self._was_interrupted = False
+        self._window_config = window
         self._operators = RunOperators(
             plan,
+            self._story,
             controller=lambda: self._controller,
+            start=lambda who: self._window.take(StartRequested(who=who)),
             abort=lambda reason: self._window.take(Aborted(reason=reason)),
         )
         self._dialled = ""
 
     async def run(
-        self,
-        *,
-        show: Callable[[StateDocument], None],
-        say: Callable[[str], None],
-        token: bytes,
+        self, *, show: Callable[[StateDocument], None], say: Callable[[str], None]
     ) -> tuple[int, RunSummary]:
         """Live through the run; return its exit code and summary.
 
@@ -133,31 +135,32 @@ class RunRoom:
             WindowFailedError: no world formed.
         """
         self._say = say
-        self._window = self._make_window(token)
+        self._window = self._make_window()
         self._board = StatusBoard(
             make_facts(self._plan, self._directory, self._host_names),
             self._ledger,
             desk=self._records.desk,
             writer=self._records.writer,
+            story=self._story,
             show=show,
         )
         self._board.publish_first()
-        port = self._open_port(token)
+        port = self._open_port()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                tasks.start_soon(self._watch_signals)
+                tasks.start_soon(self._operators.watch_signals, self._log, say)
                 await tasks.start(port.serve)
                 self._window.take(WindowOpened())
                 tasks.start_soon(self._window.keep_time)
                 tasks.start_soon(self._board.run)
                 tasks.start_soon(self._records.desk.run_commands)
-                tasks.start_soon(self._keep_journal)
+                tasks.start_soon(self._keep_records)
                 self._started.start(
                     tasks,
                     self._window,
                     dialled=self._dialled,
-                    token=token,
+                    token=self._token,
                     attach=self._attach_local,
                     on_failed=self._fail,
                 )
@@ -172,12 +175,12 @@ class RunRoom:
                 await anyio.to_thread.run_sync(self._close)
         return self._conclude()
 
-    def _make_window(self, token: bytes) -> JoinWindow:
+    def _make_window(self) -> JoinWindow:
         return JoinWindow(
             self._ledger,
             make_offer(self._plan),
             secrets=Secrets(
-                token=token,
+                token=self._token,
                 salt=secrets.token_bytes(SALT_BYTES),
                 admits_openly=self._join.admits_openly,
             ),
@@ -186,25 +189,28 @@ class RunRoom:
                 failed=lambda effect: self._fail(window_error(effect)),
                 phase=self._phase_changed,
                 refused=self._refused,
+                joined=self._story.host_joined,
+                left=self._story.host_left,
                 host_lost=self._host_lost,
                 from_host=self._from_host,
             ),
             log=self._log,
         )
 
-    def _open_port(self, token: bytes) -> Port:
+    def _open_port(self) -> Port:
         """Listen, and write down and say where."""
         app = make_http(
-            self._board.publisher,
+            self._board,
             self._join,
-            token,
+            self._token,
             start_mode=self._start_mode,
             actions=OperatorActions(
                 snapshot=lambda: self._ledger.snapshot(clock.now()),
-                start=lambda who: self._window.take(StartRequested(who=who)),
+                start=self._operators.start,
                 stop=self._operators.stop,
                 checkpoint=self._operators.checkpoint,
                 drain=self._operators.drain,
+                evict=self._operators.evict,
             ),
         )
         port = Port(
@@ -216,6 +222,7 @@ class RunRoom:
         )
         number = port.listen().port
         self._board.port = number
+        self._board.join = join_settings(self._plan, self._join, self._window_config, number)
         self._dialled = join_host_port(dialled_host(self._join.bind), number)
         self._directory.write_port(number, address=self._dialled)
         self._say(
@@ -249,11 +256,13 @@ class RunRoom:
             writer=self._records.writer,
             sample_log=self._records.sample_log,
             desk=self._records.desk,
+            story=self._story,
             log=self._log,
             say=self._say,
         )
         self._controller = Controller(envelope, coordinator, services)
         self._records.desk.set_world(make_placer(envelope))
+        self._story.set_world(make_placer(envelope))
         self._window.seat_ranks(seats_of(formed))
         for seat in formed.roster:
             self._window.send(
@@ -272,18 +281,17 @@ class RunRoom:
             self._window.take(FormationFinished())
 
     def _fail(self, error: FlodlError) -> None:
-        if self._was_interrupted:
+        if self._operators.was_interrupted:
             error.exit_code = ExitCode.INTERRUPTED_SAVED
         self._failure = self._failure or error
         self._over.set()
 
     def _phase_changed(self, phase: ClusterPhase, reason: str) -> None:
-        record = {"kind": "phase", "phase": phase.value, "reason": reason}
-        self._records.journal.append("root", record)
+        self._story.phase_changed(phase, reason)
         self._board.poke()
 
-    def _refused(self, address: str, reason: str) -> None:
-        self._board.last_refusal = f"{address}: {reason}"
+    def _refused(self, refused: RefusedHost) -> None:
+        self._story.host_refused(self._board.refuse(refused))
         self._board.poke()
 
     def _host_lost(self, host: HostName, ranks: tuple[Rank, ...]) -> None:
@@ -308,22 +316,6 @@ class RunRoom:
 
     def _note_drop(self, note: DropNote) -> None:
         self._log.info("connection_dropped", note=str(note))
-
-    # -- operators and signals -----------------------------------------------------
-
-    async def _watch_signals(self) -> None:
-        names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        with anyio.open_signal_receiver(*names) as signals:
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    self._log.info("terminal_gone")
-                    continue
-                is_interrupt = number == signal.SIGINT
-                code = ExitCode.INTERRUPTED_SAVED if is_interrupt else ExitCode.STOPPED_SAVED
-                self._signals_seen += 1
-                self._was_interrupted = is_interrupt
-                kind = StopKind.SAVE if self._signals_seen == 1 else StopKind.NOW
-                self._say(self._operators.stop(kind, signal.Signals(number).name, code=code))
 
     # -- the end -------------------------------------------------------------------
 
@@ -352,17 +344,17 @@ class RunRoom:
         assert self._failure is not None
         return self._failure.exit_code, self._failure.happened
 
-    async def _keep_journal(self) -> None:
+    async def _keep_records(self) -> None:
         while True:
             await anyio.sleep(1.0)
-            await anyio.to_thread.run_sync(self._records.journal.flush)
+            await anyio.to_thread.run_sync(self._records.recorder.write)
 
     def _close(self) -> None:
         if self._controller is not None:
             self._controller.close()
         if self._records.sample_log is not None:
             self._records.sample_log.close()
-        self._records.journal.close()
+        self._records.recorder.close()
 
     def _conclude(self) -> tuple[int, RunSummary]:
         """Publish the end and write the summary; raise what kept the run from training."""
@@ -397,4 +389,7 @@ class RunRoom:
     def _end_with(self, code: int, reason: str, detail: str) -> StateDocument:
         self._board.end = EndState(exit_code=code, reason=reason, detail=detail)
         self._log.info("run_ended", code=code, reason=reason, detail=detail)
-        return self._board.publish_now()
+        self._story.ended(code, reason, detail)
+        document = self._board.publish_now()
+        self._records.recorder.close()
+        return document

@@ -4,7 +4,7 @@ One task a JOIN connection: keys, Knock, Offer, Hello, then whatever the host
 reports until it ends. Every decision is the ledger's; this file moves messages.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -26,7 +26,7 @@ from flodl_core.membership.events import (
     RefuseMember,
 )
 from flodl_core.membership.ledger import MembershipLedger
-from flodl_core.membership.roster import ConnectionId
+from flodl_core.membership.roster import ConnectionId, Member
 from flodl_core.messages.join import (
     Abort,
     Accept,
@@ -70,14 +70,27 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedHost:
+    """A host that was turned away; nothing of it is to be trusted."""
+
+    host: str
+    address: str
+    reason: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowReports:
     """Whom the window tells, on the event loop."""
 
     formed: Callable[[FormWorld], None]
     failed: Callable[[FailWindow], None]
     phase: Callable[[ClusterPhase, str], None]
-    refused: Callable[[str, str], None]
-    """(address, reason)"""
+    refused: Callable[[RefusedHost], None]
+    joined: Callable[[HostName, str, tuple[str, ...]], None]
+    """(host, address, devices)"""
+    left: Callable[[HostName], None]
+    """A host that was in, before the world formed."""
     host_lost: Callable[[HostName, tuple[Rank, ...]], None]
     from_host: Callable[[RankExited | HostStats | RankStack], None]
 
@@ -127,14 +140,29 @@ class JoinWindow:
         self._by_rank: dict[Rank, ConnectionId] = {}
         self._wake = anyio.Event()
         self._link_ended = anyio.Event()
-        self._hellos: dict[ConnectionId, str] = {}
-        self.last_refusal: str | None = None
+        self._hellos: dict[ConnectionId, tuple[str, HostName]] = {}
 
     def take(self, event: LedgerEvent) -> None:
         """Feed the ledger and perform what it wants, at once and in order."""
-        for effect in self.ledger.handle(event, clock.now()):
+        before = self.ledger.members
+        effects = self.ledger.handle(event, clock.now())
+        self._tell_members(before)
+        for effect in effects:
             self._perform(effect)
         self._wake.set()
+
+    def _tell_members(self, before: Sequence[Member]) -> None:
+        """Report who came in or went since the members were `before`."""
+        if before is self.ledger.members:
+            return
+        known = {member.connection for member in before}
+        present = {member.connection for member in self.ledger.members}
+        for member in before:
+            if member.connection not in present:
+                self._reports.left(member.host)
+        for member in self.ledger.members:
+            if member.connection not in known:
+                self._reports.joined(member.host, member.address, member.hello.local_devices)
 
     async def keep_time(self) -> None:
         """Tick the ledger when its deadline has come; runs until cancelled."""
@@ -220,7 +248,7 @@ class JoinWindow:
             )
             return
         self._log.info("hello", address=address, host=hello.host, devices=hello.local_devices)
-        self._hellos[number] = address
+        self._hellos[number] = (address, hello.host)
         self.take(HelloReceived(connection=number, hello=hello, address=address))
         if all(member.connection != number for member in self.ledger.members):
             with anyio.move_on_after(REFUSED_WAIT_S):
@@ -267,14 +295,15 @@ class JoinWindow:
 
     def _refuse(self, effect: RefuseMember) -> None:
         refusal = effect.refusal
-        address = self._hellos.get(effect.connection, "?")
-        self.last_refusal = f"{address}: {refusal.reason}"
+        address, host = self._hellos.get(effect.connection, ("?", HostName("?")))
         self._log.warning("refused", address=address, reason=refusal.reason, fix=refusal.fix)
         self.send(
             effect.connection,
             Reject(reason=refusal.reason, fix=refusal.fix, transient=refusal.transient),
         )
-        self._reports.refused(address, refusal.reason)
+        self._reports.refused(
+            RefusedHost(host=host, address=address, reason=refusal.reason, fix=refusal.fix)
+        )
         outbox = self._outboxes.get(effect.connection)
         if outbox is not None:
             outbox.finish()

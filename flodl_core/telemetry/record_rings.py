@@ -1,34 +1,42 @@
 """Bounded memories of a run: its last windows and its last events, numbered.
 
-What it is: rings whose records count up from 1 without a gap, and the pages that
-readers get by "since". The oldest are forgotten; a page says which is the oldest kept.
-What it is not: a file, or the judge of what is worth an event.
-Who drives it: the launcher's history desk adds, HTTP and the recorder read.
+What it is: rings of encoded records that count up from 1 without a gap, bounded in number
+and in bytes, and the pages that readers get by "since". The oldest are forgotten; a page
+says which is the oldest kept.
+What it is not: a file, or the judge of what is worth a record.
+Who drives it: the launcher's history adds, HTTP reads.
 """
 
+import json
 from collections import deque
-from collections.abc import Iterable
 from itertools import islice
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from flodl_core.telemetry.records import EventPage, EventRecord, WindowPage, WindowRecord
+from flodl_core.errors import LocalProtocolError
+from flodl_core.telemetry.records import RECORDS_VERSION
+from flodl_core.units import MIB
 
 MAX_WINDOWS: Final = 2_000
 MAX_EVENTS: Final = 4_000
+MAX_RING_BYTES: Final = 16 * MIB
 MAX_PAGE: Final = 500
+MAX_PAGE_BYTES: Final = 1 * MIB
+"""A page ends here, but holds one record at least."""
 
-RowT = TypeVar("RowT", WindowRecord, EventRecord)
 
-
-class RecordRing(Generic[RowT]):
-    """The last records of one sort.
+class RecordRing:
+    """The last records of one sort, as JSON.
 
     Args:
         limit: how many are kept.
+        limit_bytes: of all of them together; the newest is kept whatever its size.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._rows: deque[RowT] = deque(maxlen=limit)
+    def __init__(self, limit: int, *, limit_bytes: int = MAX_RING_BYTES) -> None:
+        self._rows: deque[bytes] = deque()
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
         self.newest_seq = 0
 
     @property
@@ -39,39 +47,48 @@ class RecordRing(Generic[RowT]):
     @property
     def oldest_seq(self) -> int:
         """The number of the oldest that is kept; 0 if none was made."""
-        return self._rows[0].seq if self._rows else 0
+        return self.newest_seq - len(self._rows) + 1 if self._rows else 0
 
-    def add(self, row: RowT) -> RowT:
-        """Keep a record that carries `next_seq`; returns it."""
-        assert row.seq == self.next_seq, f"record {row.seq} after {self.newest_seq}"
+    def add(self, seq: int, row: bytes) -> None:
+        """Keep a record.
+
+        Args:
+            seq: that stands in it; `next_seq`.
+            row: one object of JSON.
+
+        Raises:
+            LocalProtocolError: it is not the next one.
+        """
+        if seq != self.next_seq:
+            raise LocalProtocolError(f"record {seq} was made after {self.newest_seq}")
+        self.newest_seq = seq
         self._rows.append(row)
-        self.newest_seq = row.seq
-        return row
+        self._bytes += len(row)
+        while len(self._rows) > self._limit or (
+            self._bytes > self._limit_bytes and len(self._rows) > 1
+        ):
+            self._bytes -= len(self._rows.popleft())
 
-    def after(self, since: int, limit: int) -> tuple[RowT, ...]:
-        """Return the first `limit` kept records after number `since`, oldest first."""
+    def page(self, since: int, limit: int = MAX_PAGE) -> bytes:
+        """Return the kept records after number `since`, oldest first, as a page of JSON.
+
+        Args:
+            since: 0 for the oldest ones.
+            limit: how many at most; never more than MAX_PAGE.
+        """
         skip = max(0, since - self.oldest_seq + 1) if self._rows else 0
-        return tuple(islice(self._rows, skip, skip + limit))
-
-
-def window_page(ring: RecordRing[WindowRecord], since: int, limit: int = MAX_PAGE) -> WindowPage:
-    """Return the page of windows after number `since`."""
-    return WindowPage(
-        oldest_seq=ring.oldest_seq,
-        newest_seq=ring.newest_seq,
-        records=ring.after(since, limit),
-    )
-
-
-def event_page(ring: RecordRing[EventRecord], since: int, limit: int = MAX_PAGE) -> EventPage:
-    """Return the page of events after number `since`."""
-    return EventPage(
-        oldest_seq=ring.oldest_seq,
-        newest_seq=ring.newest_seq,
-        records=ring.after(since, limit),
-    )
-
-
-def last_rows(rows: Iterable[RowT], limit: int) -> tuple[RowT, ...]:
-    """Return the last `limit` of records, oldest first."""
-    return tuple(deque(rows, maxlen=limit))
+        rows: list[bytes] = []
+        size = 0
+        for row in islice(self._rows, skip, skip + min(limit, MAX_PAGE)):
+            size += len(row)
+            if rows and size > MAX_PAGE_BYTES:
+                break
+            rows.append(row)
+        head = json.dumps(
+            {
+                "version": RECORDS_VERSION,
+                "oldest_seq": self.oldest_seq,
+                "newest_seq": self.newest_seq,
+            }
+        )
+        return b'%s, "records": [%s]}' % (head[:-1].encode(), b", ".join(rows))

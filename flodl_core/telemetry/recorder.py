@@ -105,7 +105,10 @@ class RunRecorder:
         self._journal.flush()
 
     def close(self) -> None:
-        """Record what is left, the newest document and window included, and close the files."""
+        """Record what is left, the newest document and window included, and close the files.
+
+        What is taken after that is recorded by the next `close`.
+        """
         self._record_waiting()
         if self._held is not None:
             self._keep_document(self._held)

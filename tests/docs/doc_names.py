@@ -14,13 +14,15 @@ from doc_code import PACKAGE, ROOT, code_index
 from flodl_core.cli.index import COMMANDS
 from flodl_core.cli.reference import command_rows
 from flodl_core.config.keys import KEYS
+from flodl_core.telemetry.metrics import METRICS
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*(\(.*\))?")
 PATH = re.compile(r"[\w.\-]*(/[\w.\-]*)+|[\w\-]+\.(py|md|json|jsonl|toml|log|out|safetensors)")
 MADE_BY_A_RUN = (
     "config.json", "token", "address", "port", "live", "logs/launcher.log", "logs/rank0.log",
-    "logs/rank0.out", "records/root.jsonl", "checkpoints/consensus.safetensors", "samples.jsonl",
+    "logs/rank0.out", "records/root.jsonl", "records/root/red.jsonl",
+    "records/root/red/rank3.jsonl", "checkpoints/consensus.safetensors", "samples.jsonl",
     "summary.json", "records/", "state.json",
 )  # fmt: skip
 """Files of a run directory; a test of the code makes each of them."""
@@ -48,6 +50,11 @@ def variables():
     return {key.env for key in KEYS.values() if key.env} | {
         "FLODL_CONFIG", "FLODL_CHILD_EVENT", "FLODL_WRITE_VECTORS", "FLODL_WRITE_DOCS",
     }  # fmt: skip
+
+
+@cache
+def metric_names():
+    return {f"flodl_{metric.name}{end}" for metric in METRICS for end in ("", "_total")}
 
 
 @cache
@@ -127,7 +134,7 @@ def unknown(text):
     if first.startswith("FLODL_"):
         return None if first.partition("=")[0] in variables() else "no such variable"
     if first in {"GET", "POST"} and first != text:
-        path = text.split()[1]
+        path = text.split()[1].partition("?")[0]
         return None if path in code_index().words else "no such path"
     if first == "python":
         module = re.search(r"-m ([\w.]+)", text)
@@ -136,6 +143,8 @@ def unknown(text):
         return None
     if PATH.fullmatch(text):
         return None if has_path(text) or text in code_index().words else "no such file"
+    if text in metric_names():
+        return None
     if DOTTED.fullmatch(text):
         return None if has_name(text) else "no such name"
     return None if has_words(text) else "not a thing of the code"

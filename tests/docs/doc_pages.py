@@ -22,6 +22,8 @@ BLOCKS = {
     "train-job": doc_tables.train_job,
     "step-context": doc_tables.step_context,
     "state-fields": doc_tables.state_fields,
+    "record-fields": doc_tables.record_fields,
+    "metric-names": doc_tables.metric_names,
     "alert-classes": doc_tables.alert_classes,
     "bundle-files": doc_tables.bundle_files,
     "ledger": doc_machines.ledger_table,

@@ -27,7 +27,8 @@ from flodl_core.messages import (
     timing,
 )
 from flodl_core.planes import host_port
-from flodl_core.telemetry import alerts, state
+from flodl_core.telemetry import alerts, records, state
+from flodl_core.telemetry import metrics as page_metrics
 from flodl_core.training.callbacks import ARGUMENTS, called
 from flodl_core.wire import buckets, frame, handshake
 
@@ -283,11 +284,22 @@ def step_context():
 
 def state_fields():
     """Return one table for each section of the status document, its top level first."""
+    return sections_of(state, first="StateDocument")
+
+
+def record_fields():
+    """Return one table for each section of the pages of history and events."""
+    return sections_of(records, first="WindowRecord")
+
+
+def sections_of(module, *, first):
+    """Return one table for each section that a module defines."""
     nodes = [
-        node for node in classes_of(state) if issubclass(getattr(state, node.name), state.Section)
+        node
+        for node in classes_of(module)
+        if issubclass(getattr(module, node.name), state.Section) and node.name != "Section"
     ]
-    nodes = [node for node in nodes if node.name != "Section"]
-    nodes.sort(key=lambda node: node.name != "StateDocument")
+    nodes.sort(key=lambda node: node.name != first)
     parts = []
     for node in nodes:
         docs = attribute_docs(node.body)
@@ -295,6 +307,19 @@ def state_fields():
         parts.append(f"#### {node.name}\n\n{first_sentence(ast.get_docstring(node))}\n")
         parts.append(table(["field", "type", "meaning"], rows))
     return "\n".join(parts)
+
+
+def metric_names():
+    """Return the metrics of the page for Prometheus."""
+    rows = [
+        (
+            f"`flodl_{metric.name}{'_total' * (metric.kind is page_metrics.MetricKind.COUNTER)}`",
+            ", ".join(metric.labels),
+            metric.text,
+        )
+        for metric in page_metrics.METRICS
+    ]
+    return table(["metric", "labels beside run", "meaning"], rows)
 
 
 def alert_classes():

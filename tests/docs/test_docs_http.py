@@ -14,7 +14,8 @@ from flodl_core.net.http import HttpApp, Publisher
 from flodl_core.net.http_exchange import MAX_REQUEST_BYTES, REQUEST_S
 from flodl_core.net.http_trust import TrustPolicy
 from flodl_core.net.port import Port, PortConfig
-from flodl_core.roles.operator_desk import OperatorActions, operator_routes
+from flodl_core.roles.operator_desk import OperatorActions, operator_routes, reading_routes
+from flodl_core.telemetry.record_rings import MAX_EVENTS, MAX_PAGE, MAX_WINDOWS, RecordRing
 from flodl_core.telemetry.state import json_schema
 
 PAGE = read(ROOT / "docs" / "http.md")
@@ -39,8 +40,10 @@ async def run_of_nobody(start_mode=StartMode.MANUAL, *, why_no_checkpoint=None):
                 stop=lambda kind, who: f"{who}: {kind.value}",
                 checkpoint=lambda _: why_no_checkpoint,
                 drain=lambda host, _: None if host == "blue" else f"there is no host {host!r}",
+                evict=lambda rank, _: None if rank == 3 else f"there is no rank {rank}",
             ),
         ),
+        gets=reading_routes(RecordRing(1), RecordRing(1), lambda: None),
     )
     app._publisher.publish(b"{}")
     port = Port(PortConfig(port=0), on_join=app.serve, on_mux=app.serve, on_http=app.serve)
@@ -71,6 +74,17 @@ async def test_the_statuses_of_the_page_are_those_of_the_port():
         assert (await client.post("/drain")).status_code == 400
         assert (await client.post("/drain?host=red")).status_code == 409
         assert (await client.post("/drain?host=blue")).json()["draining"] is True
+        assert (await client.post("/evict")).status_code == 400
+        assert (await client.post("/evict?rank=two")).status_code == 400
+        assert (await client.post("/evict?rank=2")).status_code == 409
+        assert (await client.post("/evict?rank=3")).json()["evicting"] is True
+        for path in ("/history", "/events"):
+            assert (await client.get(path)).json()["records"] == []
+            assert (await client.get(f"{path}?since=-1")).status_code == 400
+            assert (await client.get(f"{path}?limit=x")).json()[
+                "fix"
+            ] == f"ask GET {path}?limit=100"
+        assert (await client.get("/metrics")).status_code == 503
         assert (await client.post("/stop", headers={"Origin": "http://a"})).status_code == 403
         assert (await client.post("/healthz")).headers["allow"] == "GET, HEAD"
         assert (await client.get("/healthz")).text == "ok\n"
@@ -81,6 +95,11 @@ async def test_the_statuses_of_the_page_are_those_of_the_port():
 def test_the_budgets_of_the_page_are_those_of_the_port():
     assert f"within {REQUEST_S:g} seconds" in PAGE
     assert f"at most {MAX_REQUEST_BYTES // 1024} KiB" in PAGE
+
+
+def test_the_bounds_of_the_page_are_those_of_the_rings():
+    assert f"last {MAX_WINDOWS:,} windows and {MAX_EVENTS:,} events" in PAGE
+    assert f"at most {MAX_PAGE} records" in PAGE
 
 
 def test_every_section_of_the_schema_stands_in_the_page():

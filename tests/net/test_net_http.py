@@ -41,7 +41,11 @@ class World:
         self.app = HttpApp(
             self.publisher,
             trust=TrustPolicy(operator_token="sesame", require_token=require_token),
-            gets=[GetRoute(path="/metrics", content_type="text/plain", produce=self.metrics)],
+            gets=[
+                GetRoute(
+                    path="/metrics", content_type="text/plain", produce=self.metrics, is_slow=True
+                )
+            ],
             posts=[
                 start_route(start_mode, self.arm),
                 PostRoute(path="/stop", action=self.stop, needs_document=False),
@@ -49,15 +53,19 @@ class World:
         )
 
     def metrics(self, parameters):
-        return f"since {parameters.get('since', '')}".encode()
+        since = parameters.get("since", "")
+        if since == "soon":
+            return 400, {"error": "since is 'soon', expected a number"}
+        return f"since {since}".encode()
 
-    async def arm(self, parameters):
+    async def arm(self, asked):
         self.asked.append("start")
         return self.arm_answer
 
-    async def stop(self, parameters):
-        self.asked.append(("stop", parameters.get("mode")))
-        return 200, {"stopping": parameters.get("mode")}
+    async def stop(self, asked):
+        mode = asked.parameters.get("mode")
+        self.asked.append(("stop", mode))
+        return 200, {"stopping": mode, "by": asked.address}
 
 
 async def ask(world, method, path, *, headers=None, bind="127.0.0.1"):
@@ -114,6 +122,17 @@ async def test_head_is_get_without_a_body():
 
 async def test_a_route_gets_the_parameters_of_the_query():
     assert (await ask(World(), "GET", "/metrics?since=7")).text == "since 7"
+
+
+async def test_a_route_that_cannot_use_the_parameters_says_so():
+    answer = await ask(World(), "GET", "/metrics?since=soon")
+    assert answer.status_code == 400
+    assert answer.json() == {"error": "since is 'soon', expected a number"}
+
+
+async def test_an_action_learns_where_it_was_asked_from():
+    answer = await ask(World(), "POST", "/stop?mode=save", headers=BEARER)
+    assert answer.json() == {"stopping": "save", "by": "127.0.0.1"}
 
 
 async def test_start_arms_and_may_be_repeated():
@@ -265,7 +284,7 @@ async def test_the_client_reads_the_state_and_asks_for_actions():
     assert (state.status, state.body) == (200, json.loads(DOCUMENT))
     assert start.is_ok
     assert start.error == ""
-    assert stop.body == {"stopping": "now"}
+    assert stop.body == {"stopping": "now", "by": "127.0.0.1"}
 
 
 async def test_the_client_shows_what_the_controller_said_against_it():
