@@ -52,10 +52,10 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
     notice_line = getters.query_one(NoticeLine)
     key_bar = getters.query_one(KeyBar)
 
-    view: reactive[ConsoleView] = reactive(initial, init=False)
-    banner: reactive[LinkBanner | None] = reactive(None, init=False)
-    offers: reactive[tuple[ActionOffer, ...]] = reactive((), init=False)
-    rank: reactive[int | None] = reactive(None, init=False)
+    view: reactive[ConsoleView] = reactive(initial, init=False, repaint=False)
+    banner: reactive[LinkBanner | None] = reactive(None, init=False, repaint=False)
+    offers: reactive[tuple[ActionOffer, ...]] = reactive((), init=False, repaint=False)
+    rank: reactive[int | None] = reactive(None, init=False, repaint=False)
     """The rank that was chosen last, on any screen."""
 
     def compose(self) -> ComposeResult:

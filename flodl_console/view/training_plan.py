@@ -32,7 +32,7 @@ SMALL_TABLE_ROWS: Final = 8
 
 LARGE_FROM_CELLS: Final = 110
 LARGE_FROM_LINES: Final = 28
-FACTS_CELLS: Final = 52
+FACTS_CELLS: Final = 56
 """Room for the facts beside the plots."""
 
 FACTS_LINES: Final = 18
