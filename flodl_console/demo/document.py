@@ -172,7 +172,7 @@ def _training(numbers: Numbers, moment: Moment) -> TrainingState:
     done = sum(moment.batches) * BATCH_SAMPLES
     rate = numbers.throughput(moment.finished)
     windows = numbers.schedule.windows
-    evaluated = done // numbers.epoch_samples
+    evaluated = numbers.ended_epochs(done)
     is_over = moment.window is None
     return TrainingState(
         epoch=numbers.epoch(max(0, done - 1) if is_over else done),
@@ -229,8 +229,7 @@ def _reduce(numbers: Numbers, moment: Moment) -> ReduceState:
 
 
 def _epochs(numbers: Numbers, moment: Moment) -> tuple[EpochState, ...]:
-    ended = sum(moment.batches) * BATCH_SAMPLES // numbers.epoch_samples
-    ended = min(ended, numbers.script.epochs)
+    ended = numbers.ended_epochs(sum(moment.batches) * BATCH_SAMPLES)
     windows, finished = numbers.schedule.windows, moment.finished
     rows = []
     for epoch in range(max(0, ended - MAX_EPOCH_ROWS), ended):

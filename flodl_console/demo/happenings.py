@@ -157,11 +157,12 @@ def _course(numbers: Numbers) -> Iterator[_Draft]:
             text = f"cycle {window.cycle} was cut: a rank is late"
             yield _happened(window.end_s, "window_cut", text, severity="warn")
         samples = (window.batches_before + window.plan.batches) * BATCH_SAMPLES
-        if samples // numbers.epoch_samples > epoch:
+        ended = numbers.ended_epochs(samples)
+        if ended > epoch:
             loss = numbers.loss(window)
-            text = f"epoch {epoch} ended: loss {loss:.4f}, {numbers.epoch_samples:,} samples"
+            text = f"epoch {ended - 1} ended: loss {loss:.4f}, {numbers.epoch_samples:,} samples"
             yield _happened(window.end_s, "epoch_ended", text)
-            epoch = samples // numbers.epoch_samples
+            epoch = ended
         anchor, verdict, was_cut = window.anchor, window.verdict, window.plan.is_cut
 
 

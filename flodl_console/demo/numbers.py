@@ -27,11 +27,15 @@ class Numbers:
         batches = max(1, round(schedule.batches / max(script.done_fraction, 1e-3)))
         self.samples_total = batches * BATCH_SAMPLES
         self._all = range(len(script.cohort.ranks))
-        self.epoch_samples = math.ceil(self.samples_total / script.epochs)
+        self.epoch_samples = max(1, self.samples_total // script.epochs)
 
     def epoch(self, samples: int) -> int:
         """Return the epoch, from 0, that is under way after so many samples."""
         return min(self.script.epochs - 1, samples // self.epoch_samples)
+
+    def ended_epochs(self, samples: int) -> int:
+        """Return how many epochs have ended after so many samples."""
+        return min(self.script.epochs, samples // self.epoch_samples)
 
     def loss(self, window: Window) -> float:
         """Return the mean loss of a window's batches."""
