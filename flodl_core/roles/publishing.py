@@ -164,7 +164,7 @@ def gpu_names(members: Sequence[MemberRow]) -> dict[int, str]:
     return names
 
 
-def _used(process: ResourceState | None, device: ResourceSample | None) -> ResourceState | None:
+def used_by(process: ResourceState | None, device: ResourceSample | None) -> ResourceState | None:
     """Join what the host says of a rank's process and what the rank says of its device."""
     if device is None:
         return process
@@ -253,7 +253,7 @@ def _rank(row: RankView, process: ResourceState | None, gpu: str | None) -> Rank
         progress_age_s=row.progress_age_s,
         progress_ceiling_s=row.progress_ceiling_s,
         throttled=row.throttled,
-        resources=_used(process, row.resources),
+        resources=used_by(process, row.resources),
     )
 
 

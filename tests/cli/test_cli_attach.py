@@ -1,4 +1,4 @@
-"""status, start, stop, checkpoint and drain: the run is found, asked with its token, and quoted."""
+"""The commands that ask a run: it is found, asked with its token, and quoted."""
 
 import json
 
@@ -89,6 +89,22 @@ def test_drain_names_the_host_and_says_what_follows(flodl, refused, run):
     assert [path for _, path, _ in run.asked] == ["/drain?host=blue"]
     run.set("/drain", {"error": "host blue is the last one with a rank"}, status=409)
     assert refused("drain", "blue") == (1, "error: host blue is the last one with a rank\n")
+
+
+def test_evict_names_the_rank_and_says_what_follows(flodl, refused, run):
+    run.set("/evict", {"evicting": True, "what_follows": "the others train its samples"})
+    code, out, _ = flodl("evict", "3")
+    assert (code, out) == (0, f"night-{RUN_ID}: evicting rank 3; the others train its samples\n")
+    assert [path for _, path, _ in run.asked] == ["/evict?rank=3"]
+    run.set("/evict", {"error": "rank 3 is the last one"}, status=409)
+    assert refused("evict", "3") == (1, "error: rank 3 is the last one\n")
+
+
+@pytest.mark.parametrize("words", [(), ("red",), ("-1",)])
+def test_evict_without_a_number_of_a_rank_is_a_usage_error(refused, words):
+    code, text = refused("evict", *words)
+    assert code == 2
+    assert "RANK" in text or "-1" in text
 
 
 def test_drain_without_a_host_is_a_usage_error(refused):
