@@ -59,21 +59,30 @@ def _coarse(seconds: float) -> str:
         return f"{seconds / 60:.0f} m"
     if seconds < 100 * 3_600:
         return f"{seconds / 3_600:.0f} h"
-    return f"{min(seconds / _DAY_S, _MAX_DAYS):.0f} d"
+    return f"{seconds / _DAY_S:.0f} d" if seconds < 99 * _DAY_S else ">99 d"
 
 
-def age_of(age_s: float | None, ceiling_s: float | None, *, slash: str = " / ") -> str:
-    """Return an age beside its ceiling, `3.1 / 30 s`; at most 15 cells, 13 with a bare slash."""
+def age_of(age_s: float | None, ceiling_s: float | None, *, is_tight: bool = False) -> str:
+    """Return an age beside its ceiling, `3.1 / 30 s`; at most 15 cells.
+
+    Args:
+        age_s: negative counts as 0.
+        ceiling_s: None if there is none.
+        is_tight: `3.1/30 s`, at most 10 cells.
+    """
     age, ceiling = finite(age_s), finite(ceiling_s)
     if age is None:
         return ABSENT
     age = max(0.0, age)
     if ceiling is None:
         return duration(age)
+    ceiling = max(0.0, ceiling)
     if age < 999.5 and ceiling < 999.5:
         shown = f"{age:.1f}" if age < 99.95 else f"{age:.0f}"
-        return f"{shown}{slash}{ceiling:.0f} s"
-    return f"{_coarse(age)}{slash}{_coarse(max(0.0, ceiling))}"
+        return f"{shown}{'/' if is_tight else ' / '}{ceiling:.0f} s"
+    if is_tight:
+        return f"{_coarse(age)}/{_coarse(ceiling)}".replace(" ", "")
+    return f"{_coarse(age)} / {_coarse(ceiling)}"
 
 
 def part_of(age_s: float | None, ceiling_s: float | None) -> float | None:
@@ -171,7 +180,7 @@ def percent(fraction: float | None) -> str:
         return ">999 %"
     if 0 < shown < 0.0005:
         return "<0.1 %"
-    return f"{100 * max(-1.0, shown):.1f} %"
+    return f"{100 * max(0.0, shown):.1f} %"
 
 
 def share_of_100(value: float | None) -> str:
@@ -209,7 +218,7 @@ def size_of(used_bytes: float | None, total_bytes: float | None) -> str:
 
 def _three(value: float) -> str:
     if value >= 999.5:
-        return compact(value)
+        return ">1k"
     return f"{value:.1f}".removesuffix(".0") if value < 99.95 else f"{value:.0f}"
 
 

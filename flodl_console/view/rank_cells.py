@@ -87,7 +87,7 @@ def _four(value: int) -> str:
 
 def _age(age_s: float | None, ceiling_s: float | None, *, plain: Tone) -> Phrase:
     part = formats.part_of(age_s, ceiling_s)
-    text = formats.age_of(age_s, ceiling_s, slash="/")
+    text = formats.age_of(age_s, ceiling_s, is_tight=True)
     if part is None or part < LATE_PART:
         return Phrase(text, plain)
     return Phrase(text, Tone.BAD if part >= URGENT_PART else Tone.WARN)

@@ -189,7 +189,7 @@ def _judge(
 _SHORT_OUTCOMES: Final = {
     "the last commit is saved and the run ends": "save and end",
     "it is held busy until its progress ceiling": "held until its progress ceiling",
-    "the run ends with what is saved": "end with what is saved",
+    "the run ends with what is saved": "the run ends",
 }
 
 
