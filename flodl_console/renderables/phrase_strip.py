@@ -6,7 +6,7 @@ Who drives it: line widgets.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,6 +17,12 @@ from flodl_console.view.tones import Line, Tone
 
 StyleOf: TypeAlias = Callable[[Tone], Style]
 """How a tone is drawn."""
+
+CURSOR_CELLS: Final = 1
+"""Room at the left end of a list's lines for the mark of the chosen one."""
+
+CHOSEN: Final = "→"
+"""The mark of the chosen line, so that it shows without colours."""
 
 
 def phrase_strip(line: Line, *, width: int, style_of: StyleOf) -> Strip:

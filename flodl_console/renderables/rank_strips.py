@@ -10,17 +10,16 @@ from typing import Final
 
 from textual.strip import Strip
 
-from flodl_console.renderables.phrase_strip import StyleOf, phrase_strip
+from flodl_console.renderables.phrase_strip import (
+    CHOSEN,
+    CURSOR_CELLS,
+    StyleOf,
+    phrase_strip,
+)
 from flodl_console.view.ranks import RankChoice, RankRow
 from flodl_console.view.ranks_layout import GAP_CELLS, PlacedColumn
 from flodl_console.view.texts import fit, pad
 from flodl_console.view.tones import Phrase, Tone
-
-CURSOR_CELLS: Final = 1
-"""Room at the left end for the mark of the chosen row."""
-
-CHOSEN: Final = "→"
-"""The mark of the chosen row, so that it shows without colours."""
 
 _NOT_CHOSEN: Final = Phrase(" " * CURSOR_CELLS, Tone.DIM)
 _GAP: Final = " " * GAP_CELLS

@@ -21,7 +21,7 @@ from flodl_console.screens.console_screen import ConsoleScreen
 from flodl_console.view.events import EventQuery, EventRow, EventsPanel, events_panel
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.tones import Line, Phrase, Tone
-from flodl_console.widgets.event_list import EventList
+from flodl_console.widgets.marked_lines import MarkedLines
 from flodl_console.widgets.phrase_lines import PhraseLines
 from flodl_core.telemetry.records import EventKind, EventRecord
 
@@ -37,7 +37,7 @@ class EventsScreen(ConsoleScreen):
 
     summary = getters.query_one("#events-summary", PhraseLines)
     search = getters.query_one("#events-search", Input)
-    rows = getters.query_one(EventList)
+    rows = getters.query_one(MarkedLines)
     detail = getters.query_one("#event-detail", PhraseLines)
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class EventsScreen(ConsoleScreen):
         """Yield summary, search, list and the chosen event."""
         yield PhraseLines(id="events-summary")
         yield Input(placeholder="words to search for", id="events-search", compact=True)
-        yield EventList()
+        yield MarkedLines()
         yield PhraseLines(id="event-detail")
 
     def on_mount(self) -> None:
@@ -89,8 +89,8 @@ class EventsScreen(ConsoleScreen):
         fix = f" Fix: {row.fix}" if row.fix else ""
         return f"{row.time} {row.severity} {row.where}: {row.text}{fix}"
 
-    @on(EventList.HeightChanged)
-    def take_height(self, message: EventList.HeightChanged) -> None:
+    @on(MarkedLines.HeightChanged)
+    def take_height(self, message: MarkedLines.HeightChanged) -> None:
         """List as many rows as fit."""
         self._height = message.rows
         self._list()
@@ -200,7 +200,9 @@ class EventsScreen(ConsoleScreen):
         width = self.app.size.width
         self.summary.lines = (self._summary(panel),)
         if panel.rows:
-            self.rows.lines = tuple(event_line(row, width=width) for row in panel.rows)
+            self.rows.lines = tuple(
+                event_line(row, width=self.rows.line_cells) for row in panel.rows
+            )
             self.rows.marked = marked
         else:
             self.rows.lines = ((Phrase(panel.empty_text, Tone.DIM),),)

@@ -20,10 +20,9 @@ from flodl_console.view.texts import fit_line
 from flodl_console.view.tones import Line, Phrase, Tone
 from flodl_console.view.topology import NodeKind, TopologyPanel, TreeLine, topology_panel
 from flodl_console.view.waits import run_verdict
-from flodl_console.widgets.event_list import EventList
+from flodl_console.widgets.marked_lines import MarkedLines
 from flodl_console.widgets.phrase_lines import PhraseLines
 
-MARGIN_CELLS: Final = 2
 _PLAIN_KINDS: Final = frozenset({NodeKind.LAUNCHER, NodeKind.HOST})
 
 
@@ -35,11 +34,10 @@ class TopologyScreen(ConsoleScreen):
 
     CSS = """
     #topology-head { padding: 0 1; height: auto; }
-    #topology-tree { padding: 0 1; }
     """
 
     head = getters.query_one("#topology-head", PhraseLines)
-    tree_lines = getters.query_one("#topology-tree", EventList)
+    tree_lines = getters.query_one("#topology-tree", MarkedLines)
 
     def __init__(self) -> None:
         """Begin at the top."""
@@ -51,7 +49,7 @@ class TopologyScreen(ConsoleScreen):
     def compose_content(self) -> ComposeResult:
         """Yield the verdict with a summary, and the tree."""
         yield PhraseLines(id="topology-head")
-        yield EventList(id="topology-tree")
+        yield MarkedLines(id="topology-tree")
 
     @property
     def chosen_rank(self) -> int | None:
@@ -77,7 +75,7 @@ class TopologyScreen(ConsoleScreen):
         lines = () if self._panel is None else self._panel.lines
         return "\n".join(f"{line.guides}{line.glyph} {line.text}" for line in lines)
 
-    @on(EventList.HeightChanged)
+    @on(MarkedLines.HeightChanged)
     def take_height(self) -> None:
         """Draw as many lines as fit."""
         self._draw()
@@ -128,7 +126,7 @@ class TopologyScreen(ConsoleScreen):
         panel = self._panel
         if panel is None or not self.is_mounted:
             return
-        width, height, place = self.size.width - MARGIN_CELLS, self._height, self._place()
+        width, height, place = self.tree_lines.line_cells, self._height, self._place()
         if not panel.lines:
             self.tree_lines.lines = ((Phrase(panel.empty_text, Tone.DIM),),)
             self.tree_lines.marked = None
@@ -148,5 +146,5 @@ def _tree_line(line: TreeLine, width: int) -> Line:
             Phrase(f"{line.glyph} ", line.tone),
             Phrase(line.text, Tone.INFO if is_plain else line.tone),
         ),
-        max(1, width),
+        width,
     )

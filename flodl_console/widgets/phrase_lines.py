@@ -49,8 +49,9 @@ class PhraseLines(Widget):
     def render_line(self, y: int) -> Strip:
         """Draw one line."""
         line = self.lines[y] if y < len(self.lines) else ()
-        strip = phrase_strip(line, width=self.size.width, style_of=self._style_of)
+        strip = phrase_strip(line, width=self.size.width, style_of=self.style_of)
         return strip.apply_style(self.rich_style)
 
-    def _style_of(self, tone: Tone) -> Style:
+    def style_of(self, tone: Tone) -> Style:
+        """Return how a tone is drawn in the app's theme."""
         return tone_style(self.app.theme, tone)

@@ -16,8 +16,10 @@ from flodl_console.view.model import ConsoleView
 from flodl_console.view.plots import PlotKind, PlotZoom, plot, zoomed
 from flodl_console.widgets.plot_panel import PlotPanel
 
-REDRAWN_EVERY_S: Final = 4.0
-"""Drawing curves is the dearest part of a screen; what is newest stands in the table."""
+MIN_REDRAW_S: Final = 4.0
+MAX_REDRAW_S: Final = 10.0
+"""Drawing curves is the dearest part of a screen, so it waits until a curve has grown by a
+cell, within these bounds; what is newest stands in the header and in the table."""
 
 GUTTER_CELLS: Final = 2
 
@@ -49,6 +51,7 @@ class PlotGrid(Container):
         self._zoom = PlotZoom.ALL
         self._view = ConsoleView()
         self._drawn_at_s: float | None = None
+        self._pause_s = MIN_REDRAW_S
 
     def compose(self) -> ComposeResult:
         """Yield a panel for each place."""
@@ -67,10 +70,11 @@ class PlotGrid(Container):
 
     def take(self, view: ConsoleView) -> None:
         """Draw a view's history, if it is another one and the last drawing is old enough."""
-        is_another = view.windows is not self._view.windows or view.label != self._view.label
-        last_s = self._drawn_at_s
-        is_jump = len(view.windows) < len(self._view.windows) or not self._view.windows
-        if last_s is None or is_jump or (is_another and view.now_s - last_s >= REDRAWN_EVERY_S):
+        known = self._view
+        is_jump = view.label != known.label or len(view.windows) < len(known.windows)
+        is_first = self._drawn_at_s is None or not known.windows
+        is_due = not is_first and view.now_s - (self._drawn_at_s or 0.0) >= self._pause_s
+        if is_first or is_jump or (is_due and view.windows is not known.windows):
             self._view = view
             self._draw()
 
@@ -99,4 +103,6 @@ class PlotGrid(Container):
         kinds = self._order[self._first :] + self._order[: self._first]
         width = max(1, self.size.width // columns - GUTTER_CELLS)
         for panel, kind in zip(self.query(PlotPanel), kinds[: columns * rows], strict=False):
-            panel.plot = plot(self._view, kind, width=width, zoom=self._zoom)
+            panel.plot = drawn = plot(self._view, kind, width=width, zoom=self._zoom)
+            cell_s = (drawn.x_high_s - drawn.x_low_s) / width
+            self._pause_s = min(MAX_REDRAW_S, max(MIN_REDRAW_S, cell_s))

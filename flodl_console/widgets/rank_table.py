@@ -19,8 +19,8 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from flodl_console.renderables.phrase_strip import CURSOR_CELLS
 from flodl_console.renderables.rank_strips import (
-    CURSOR_CELLS,
     changed_span,
     head_strip,
     notice_strip,
