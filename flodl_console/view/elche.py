@@ -14,11 +14,9 @@ from flodl_console.view.formats import ABSENT, count, percent, plural
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.texts import fit, joined, listed, says
 from flodl_console.view.tones import Line, Phrase, Tone
-from flodl_core.telemetry.records import WindowRecord
 from flodl_core.telemetry.state import ElcheState, StateDocument
 
 SUMMARY_CELLS = 78
-MAX_TREND = 60
 MAX_COUNT_CHARS = 9
 
 
@@ -33,8 +31,6 @@ class CountRow:
     """0 for a rank that is gone."""
     fraction: float
     """Of the largest count, 0 to 1."""
-    trend: tuple[float, ...]
-    """The last counts, oldest first, at most 60."""
     is_anchor: bool
 
 
@@ -108,7 +104,7 @@ def elche_panel(view: ConsoleView) -> ElchePanel:
         phase=phase,
         phase_tone=phase_tone,
         anchor=anchor,
-        counts=_count_rows(document, elche, view.windows),
+        counts=_count_rows(document, elche),
         counts_text=counts_text,
         window_batches=sum(elche.batch_counts),
         overhead=overhead,
@@ -154,23 +150,15 @@ def _counts_text(counts: Sequence[int], width: int) -> str:
     return listed([count(one, width=MAX_COUNT_CHARS) for one in counts], width, separator=" ")
 
 
-def _count_rows(
-    document: StateDocument, elche: ElcheState, windows: Sequence[WindowRecord]
-) -> tuple[CountRow, ...]:
+def _count_rows(document: StateDocument, elche: ElcheState) -> tuple[CountRow, ...]:
     hosts = {rank.rank: rank.host for rank in document.ranks}
     largest = max((*elche.batch_counts, 1))
-    recent = windows[-MAX_TREND:]
     return tuple(
         CountRow(
             rank=rank,
             host=says(hosts.get(rank, ""), MAX_HOST_CELLS),
             count=batches,
             fraction=max(0, batches) / largest,
-            trend=tuple(
-                float(window.batch_counts[rank])
-                for window in recent
-                if rank < len(window.batch_counts)
-            ),
             is_anchor=rank == elche.anchor_rank,
         )
         for rank, batches in enumerate(elche.batch_counts)

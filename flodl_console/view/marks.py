@@ -11,8 +11,10 @@ should be, one that takes twice its earlier time is not.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from statistics import median
-from typing import Final
+from types import MappingProxyType
+from typing import Final, Generic, TypeVar
 
 from flodl_console.view.facts import alive_ranks, unacknowledged
 from flodl_console.view.formats import age_of, duration, finite, milliseconds
@@ -22,6 +24,8 @@ from flodl_console.view.tones import Glyph, Tone
 from flodl_core.ids import RankPhase
 from flodl_core.telemetry.records import WindowRecord
 from flodl_core.telemetry.state import RankState, StateDocument, WaitState
+
+ValueT = TypeVar("ValueT")
 
 LATE_AFTER_S: Final = 5.0
 LATE_BATCHES: Final = 3.0
@@ -76,20 +80,44 @@ class Marked:
 UNMARKED: Final = Marked(RankMark.NONE, "")
 
 
+class _Held(Generic[ValueT]):
+    """A value that equals itself only, so that a cache need not look into it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: ValueT) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
 def mark_ranks(view: ConsoleView) -> Mapping[int, Marked]:
-    """Return the mark of every rank of the document."""
-    document = view.document
-    if document is None:
+    """Return the mark of every rank of the document; the last few answers are kept."""
+    if view.document is None:
         return {}
+    return _marks_of(_Held(view.document), _Held(view.windows))
+
+
+@lru_cache(maxsize=4)
+def _marks_of(
+    held_document: _Held[StateDocument], held_windows: _Held[tuple[WindowRecord, ...]]
+) -> Mapping[int, Marked]:
+    document, windows = held_document.value, held_windows.value
     waits = {wait.rank: wait for wait in reversed(document.waits) if wait.rank is not None}
-    usual = _usual_times(view.windows, document.ranks)
+    usual = _usual_times(windows, document.ranks)
     awaited = _awaited(document)
-    return {
-        rank.rank: _mark(
-            rank, wait=waits.get(rank.rank), usual_ms=usual.get(rank.rank), awaited=awaited
-        )
-        for rank in document.ranks
-    }
+    return MappingProxyType(
+        {
+            rank.rank: _mark(
+                rank, wait=waits.get(rank.rank), usual_ms=usual.get(rank.rank), awaited=awaited
+            )
+            for rank in document.ranks
+        }
+    )
 
 
 def _mark(

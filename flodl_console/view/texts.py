@@ -98,14 +98,22 @@ def listed(names: Sequence[str], width: int, *, separator: str = ", ") -> str:
         width: cells; should hold at least the longest name and ` +9999`.
         separator: between two names.
     """
-    whole = separator.join(names)
-    if cell_width(whole) <= width:
-        return whole
-    for kept in range(len(names) - 1, 0, -1):
-        shown = f"{separator.join(names[:kept])}{separator.rstrip()} +{len(names) - kept}"
-        if cell_width(shown) <= width:
-            return shown
+    if sum(map(cell_width, names)) + cell_width(separator) * max(0, len(names) - 1) <= width:
+        return separator.join(names)
+    used, fitting = 0, 0
+    for kept, name in enumerate(names[:-1], 1):
+        used += cell_width(name) + (cell_width(separator) if kept > 1 else 0)
+        if used + cell_width(_more(separator, len(names) - kept)) <= width:
+            fitting = kept
+        elif used > width:
+            break
+    if fitting:
+        return separator.join(names[:fitting]) + _more(separator, len(names) - fitting)
     return fit(f"{len(names)} of them", width)
+
+
+def _more(separator: str, left: int) -> str:
+    return f"{separator.rstrip()} +{left}"
 
 
 def fit_line(line: Line, width: int) -> Line:
