@@ -31,6 +31,8 @@ from flodl_console.screens.dialog import Dialog
 from flodl_console.screens.events import EventsScreen
 from flodl_console.screens.form import FormScreen, Launch
 from flodl_console.screens.help import HelpScreen
+from flodl_console.screens.rank import RankScreen
+from flodl_console.screens.topology import TopologyScreen
 from flodl_console.screens.training import TrainingScreen
 from flodl_console.screens.window import WindowScreen
 from flodl_console.settings import MIN_HEIGHT_CELLS, MIN_WIDTH_CELLS, ConsoleSettings
@@ -75,6 +77,8 @@ class ConsoleApp(App[int], inherit_bindings=False):
     MODES: ClassVar = {
         "window": WindowScreen,
         "training": TrainingScreen,
+        "rank": RankScreen,
+        "topology": TopologyScreen,
         "events": EventsScreen,
     }
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - no class variable where Textual declares it
