@@ -24,6 +24,7 @@ _BASELINE: Final = 18.5
 
 _LINE: Final = 1.6
 _DOT: Final = 3.4
+_SHADE: Final = 1.8
 _SOURCE_KEY: Final = b"flodl-svg-sha256"
 
 _TEXT: Final = re.compile(
@@ -136,6 +137,8 @@ def _shapes(char: str, x: float, y: float) -> Iterator[str]:
         yield _box(x, y + CELL_HEIGHT - height, CELL_WIDTH, height)
     elif 0x2589 <= code <= 0x258F:
         yield _box(x, y, CELL_WIDTH * (0x2590 - code) / 8, CELL_HEIGHT)
+    elif char == "░":
+        yield from _shade(x, y)
     elif char in _ARMS:
         yield from _box_line(_ARMS[char], x, y)
 
@@ -149,6 +152,13 @@ def _braille(bits: int, x: float, y: float) -> Iterator[str]:
                 _DOT,
                 _DOT,
             )
+
+
+def _shade(x: float, y: float) -> Iterator[str]:
+    for row in range(4):
+        for column in range(2):
+            left = x + (column + 0.5 * (row % 2)) * CELL_WIDTH / 2
+            yield _box(left, y + row * CELL_HEIGHT / 4, _SHADE, _SHADE)
 
 
 def _box_line(arms: str, x: float, y: float) -> Iterator[str]:

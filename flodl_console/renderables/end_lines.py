@@ -31,12 +31,11 @@ def _all_lines(panel: EndPanel, width: int) -> Iterator[Line]:
     yield from _labelled("cause", panel.cause, width, tone=Tone.WARN)
     for detail in panel.details:
         yield from _labelled("", detail, width, tone=Tone.INFO)
+    for number, advice in enumerate(panel.advice):
+        yield from _labelled("next" if number == 0 else "", advice, width, tone=Tone.ACCENT)
     yield ()
     for label, value in panel.facts:
         yield from _labelled(label, value, width, tone=Tone.INFO)
-    yield ()
-    for number, advice in enumerate(panel.advice):
-        yield from _labelled("next" if number == 0 else "", advice, width, tone=Tone.ACCENT)
 
 
 def _labelled(label: str, text: str, width: int, *, tone: Tone) -> Iterator[Line]:

@@ -17,10 +17,12 @@ from textual.widgets import Input
 from flodl_console.actions import Scope
 from flodl_console.messages import RankChosen
 from flodl_console.registry import bindings_in
+from flodl_console.renderables.end_lines import end_lines
 from flodl_console.renderables.fact_lines import cycle_lines, elche_lines
 from flodl_console.screens.console_screen import ConsoleScreen
 from flodl_console.view.cycle import cycle_panel
 from flodl_console.view.elche import elche_panel
+from flodl_console.view.ending import end_panel
 from flodl_console.view.header import header_lines, header_panel
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.plots import PlotKind, PlotZoom
@@ -71,6 +73,8 @@ class TrainingScreen(ConsoleScreen):
     #training-below { height: 1fr; layout: vertical; }
     #training-facts { height: auto; padding: 0 1; }
     #training-cycle, #training-elche { height: 1; }
+    TrainingScreen.-over #training-facts { height: 1fr; }
+    TrainingScreen.-over #training-cycle { height: auto; }
     TrainingScreen.-large #training-below { layout: horizontal; padding: 1 0 0 0; }
     TrainingScreen.-large #training-facts { height: 1fr; }
     TrainingScreen.-large #training-cycle { height: auto; padding: 0 0 1 0; }
@@ -240,21 +244,28 @@ class TrainingScreen(ConsoleScreen):
         )
 
     def _show_facts(self, plan: TrainingPlan, width: int) -> None:
+        end = end_panel(self.view)
+        room = FACTS_CELLS - MARGIN_CELLS if plan.is_large else width
+        if end.is_over:
+            self.cycle.lines, self.elche.lines = end_lines(end, width=room), ()
+            return
         cycle, elche = cycle_panel(self.view), elche_panel(self.view)
         if not plan.is_large:
             self.cycle.lines, self.elche.lines = (cycle.summary,), (elche.summary,)
             return
-        room = min(FACTS_CELLS, width) - MARGIN_CELLS
         self.cycle.lines = cycle_lines(cycle, width=room)
         left = plan.below_lines - len(self.cycle.lines) - 1
         self.elche.lines = elche_lines(elche, width=room, height=left)
 
     def _arrange(self, view: ConsoleView) -> TrainingPlan:
         """Give each part its room; nothing is laid out anew while that stays the same."""
-        ranks = 0 if view.document is None else len(view.document.ranks)
+        document = view.document
+        ranks = 0 if document is None else len(document.ranks)
+        over = end_panel(view).is_over
         extra = int(self.link_line.display) + int(self.filter_field.display)
         height = max(1, self.size.height - FRAME_LINES - extra)
-        plan = training_plan(self.size.width, height, ranks=ranks)
+        plan = training_plan(self.size.width, height, ranks=ranks, is_over=over)
+        self.set_class(over, "-over")
         if plan != self._plan:
             self._plan = plan
             self.set_class(plan.is_large, "-large")

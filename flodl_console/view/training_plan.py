@@ -35,6 +35,9 @@ LARGE_FROM_LINES: Final = 28
 FACTS_CELLS: Final = 56
 """Room for the facts beside the plots."""
 
+END_LINES: Final = 11
+"""What the diagnosis of a run that ended is given before ranks are, where there is little room."""
+
 FACTS_LINES: Final = 18
 """The lines that all facts need with their titles, and the least that plots beside them get."""
 
@@ -60,18 +63,19 @@ class TrainingPlan:
         return self.plot_columns * self.plot_rows
 
 
-def training_plan(width: int, height: int, *, ranks: int) -> TrainingPlan:
+def training_plan(width: int, height: int, *, ranks: int, is_over: bool = False) -> TrainingPlan:
     """Return how to divide the room.
 
     Args:
         width: cells of the screen.
         height: lines between the first lines and the keys of the screen.
         ranks: rows of the table; the note in an empty one counts as one row.
+        is_over: whether the run has ended: how it ended needs more room than how it goes.
     """
     rows = max(1, ranks)
     if width >= LARGE_FROM_CELLS and height >= LARGE_FROM_LINES:
         return _large(width, height, rows)
-    return _small(width, height, rows)
+    return _small_over(height, rows) if is_over else _small(width, height, rows)
 
 
 def _small(width: int, height: int, rows: int) -> TrainingPlan:
@@ -96,6 +100,20 @@ def _small(width: int, height: int, rows: int) -> TrainingPlan:
         below_lines=height - 1 - header - table,
         plot_columns=min(2, max(1, width // MIN_PLOT_CELLS)),
         plot_rows=1,
+    )
+
+
+def _small_over(height: int, rows: int) -> TrainingPlan:
+    header = 2 if height >= 16 else 1
+    left = height - 1 - header
+    table = min(HEAD_LINES + rows, max(HEAD_LINES + 3, left - END_LINES))
+    return TrainingPlan(
+        is_large=False,
+        header_lines=header,
+        table_lines=table,
+        below_lines=left - table,
+        plot_columns=0,
+        plot_rows=0,
     )
 
 

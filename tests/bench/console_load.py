@@ -32,7 +32,9 @@ from flodl_core.telemetry.state import publish
 DOCUMENT_EVERY_S = 0.5
 SERVED_FROM_S = 600.0
 SERVED_S = 60.0
-PAGE_RECORDS = 500
+PAGE_ROWS = 20_000
+"""Windows times ranks of one page, so that it stays small."""
+
 QUIET_S = 0.06
 KEY_WAIT_S = 2.0
 READ_BYTES = 1 << 16
@@ -73,7 +75,8 @@ def serve(ranks: int) -> None:
             else:
                 self.answer(bodies[position()])
                 return
-            short = page.model_copy(update={"records": page.records[:PAGE_RECORDS]})
+            records = page.records[: max(1, PAGE_ROWS // ranks)]
+            short = page.model_copy(update={"records": records})
             self.answer(short.model_dump_json().encode())
 
         def answer(self, body: bytes) -> None:
@@ -86,7 +89,11 @@ def serve(ranks: int) -> None:
         def log_message(self, *words: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *words: object) -> None:
+            """Say nothing of a reader that went away."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     print(server.server_address[1], flush=True)
     server.serve_forever()
 
