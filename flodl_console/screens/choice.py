@@ -41,7 +41,6 @@ class ChoiceScreen(Dialog[str | None]):
 
     def on_mount(self) -> None:
         """Mark the first."""
-        super().on_mount()
         self.answers.is_upright = True
         self.answers.answers = tuple(words for _, words in self._choices)
 

@@ -50,7 +50,6 @@ class ConfirmScreen(Dialog[bool]):
 
     def on_mount(self) -> None:
         """Mark No."""
-        super().on_mount()
         self.answers.answers = (self.confirm.no, self.confirm.yes)
 
     @on(Input.Changed)

@@ -61,7 +61,6 @@ class EventsScreen(ConsoleScreen):
     def on_mount(self) -> None:
         """Hide the field until it is wanted."""
         self.search.display = False
-        super().on_mount()
 
     def show_view(self, view: ConsoleView) -> None:
         """List anew where events came; the clock alone changes nothing here."""

@@ -86,7 +86,6 @@ class FormScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         """Judge what is filled in already."""
-        super().on_mount()
         self._judge()
 
     def show_view(self, view: ConsoleView) -> None:

@@ -53,7 +53,6 @@ class PromptScreen(Dialog[str | None]):
 
     def on_mount(self) -> None:
         """Mark the answer that takes the text."""
-        super().on_mount()
         self.answers.answers = ("Go", "Cancel")
 
     @on(Input.Changed)

@@ -20,15 +20,15 @@ class TooSmall(Widget):
         background: $background; color: $foreground;
         content-align: center middle; text-align: center; display: none;
     }
-    Screen.-too-narrow TooSmall, Screen.-too-flat TooSmall { display: block; }
     """
 
     def render(self) -> Text:
-        """Draw three short lines."""
+        """Draw four short lines."""
         width, height = self.app.size
         lines = (
             "terminal too small",
-            f"needs {MIN_WIDTH_CELLS}×{MIN_HEIGHT_CELLS}, has {width}×{height}",
-            "enlarge it, or q detaches",
+            f"needs {MIN_WIDTH_CELLS}×{MIN_HEIGHT_CELLS}",
+            f"has {width}×{height}",
+            "q detaches",
         )
         return Text("\n".join(lines), justify="center")
