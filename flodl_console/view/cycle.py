@@ -90,7 +90,12 @@ def cycle_panel(view: ConsoleView) -> CyclePanel:
     lines = (
         ("state", Phrase(f"{word}  {pending}" if is_pending else word, tone)),
         ("then", Phrase(outcome or ABSENT, Tone.INFO if outcome else Tone.DIM)),
-        ("waits for", Phrase(awaited or ABSENT, Tone.INFO if awaited else Tone.DIM)),
+        (
+            "waits for",
+            Phrase(
+                awaited.removeprefix("waits for ") or ABSENT, Tone.INFO if awaited else Tone.DIM
+            ),
+        ),
         ("cycle", Phrase(f"{cycle}, {version}", Tone.INFO)),
         ("last sync", last),
         ("overhead", Phrase(overhead, overhead_tone)),

@@ -28,13 +28,16 @@ class PlacedColumn:
     """Cells, at least the column's own width."""
 
 
-def place_columns(width: int, *, hidden: Set[ColumnKey] = frozenset()) -> tuple[PlacedColumn, ...]:
+def place_columns(
+    width: int, *, host_cells: int = MAX_HOST_CELLS, hidden: Set[ColumnKey] = frozenset()
+) -> tuple[PlacedColumn, ...]:
     """Return the columns that fit into a width, in their order.
 
-    What is left over goes to the host up to MAX_HOST_CELLS, then to the note.
+    What is left over goes to the host as far as it needs it, then to the note.
 
     Args:
         width: cells.
+        host_cells: of the longest host; it is given at most MAX_HOST_CELLS.
         hidden: columns that are not wanted.
     """
     chosen: list[int] = []
@@ -47,15 +50,16 @@ def place_columns(width: int, *, hidden: Set[ColumnKey] = frozenset()) -> tuple[
             break
         used += GAP_CELLS + column.width
         chosen.append(index)
-    return _placed(sorted(chosen), spare=max(0, width - used))
+    wanted = min(host_cells, MAX_HOST_CELLS)
+    return _placed(sorted(chosen), spare=max(0, width - used), host_cells=wanted)
 
 
-def _placed(chosen: list[int], *, spare: int) -> tuple[PlacedColumn, ...]:
+def _placed(chosen: list[int], *, spare: int, host_cells: int) -> tuple[PlacedColumn, ...]:
     widths = {index: COLUMNS[index].width for index in chosen}
     keys = {COLUMNS[index].key: index for index in chosen}
     host, note = keys.get(ColumnKey.HOST), keys.get(ColumnKey.NOTE)
     if host is not None:
-        more = min(spare, MAX_HOST_CELLS - widths[host])
+        more = min(spare, max(0, host_cells - widths[host]))
         if note is not None:
             more = min(more, spare // 2)
         widths[host] += more
