@@ -45,7 +45,7 @@ def find_live_feed(
         found.port,
         operator_token=found.operator_token,
         is_read_only=is_read_only,
-        label=found.label,
+        directory=found.directory,
     )
 
 
@@ -63,5 +63,5 @@ def launched_feed(launched: LaunchedRun, *, is_read_only: bool = False) -> LiveF
         port,
         operator_token=None if token is None else operator_token(bytes.fromhex(token)),
         is_read_only=is_read_only,
-        label=launched.directory.path.name,
+        directory=launched.directory,
     )

@@ -34,6 +34,9 @@ MAX_READ_BYTES: Final = 64 * KIB
 MAX_TOLD_LINES: Final = 12
 MAX_TOLD_CHARS: Final = 400
 
+_CHILDREN: Final[list["subprocess.Popen[bytes]"]] = []
+"""Started here and not yet seen to have ended; looked at before each start, which reaps them."""
+
 _ERROR: Final = "error: "
 _FIX: Final = "Fix: "
 
@@ -51,7 +54,15 @@ class LaunchFailedError(FlodlError):
 
 
 class LaunchSlowError(FlodlError):
-    """The child is alive, but its port is not open yet."""
+    """The child is alive, but its port is not open yet.
+
+    Attributes:
+        pid: of the child.
+    """
+
+    def __init__(self, happened: str, *, pid: int, fix: str) -> None:
+        self.pid = pid
+        super().__init__(happened, fix=fix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +74,7 @@ class LaunchedRun:
     """Where the child's words go on."""
     pid: int
     process: "subprocess.Popen[bytes]" = field(repr=False)
-    """Kept so that the child is reaped if it ends first; nobody stops it by this."""
+    """The child; nobody stops it by this."""
 
 
 async def start_headless(
@@ -109,6 +120,7 @@ async def start_headless(
             raise LaunchSlowError(
                 f"process {process.pid} has not opened its port after {wait_s:g} s: "
                 f"{_last_line(path)}",
+                pid=process.pid,
                 fix=f"it goes on; attach to it later, or look into {path}",
             )
         await clock.wait(anyio.Event(), LOOK_EVERY_S)
@@ -130,13 +142,16 @@ def _open_output(run_dir: Path) -> tuple[IO[bytes], Path]:
 
 
 def _spawn(words: Sequence[str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
+    _CHILDREN[:] = [child for child in _CHILDREN if child.poll() is None]
+    process = subprocess.Popen(
         [sys.executable, "-P", "-m", "flodl_core.cli.main", *words],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         start_new_session=True,
     )
+    _CHILDREN.append(process)
+    return process
 
 
 def _directory_of(run_dir: Path, pid: int) -> RunDirectory | None:

@@ -12,11 +12,13 @@ Who drives it: one Textual worker iterates `records`; the app's actions call `as
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
+import anyio.to_thread
 
 from flodl_console.feed.clock import FeedClock, RealClock
+from flodl_console.feed.run_end import last_document
 from flodl_console.feed.run_port import (
     FIX_TRUST,
     NotServedError,
@@ -36,6 +38,7 @@ from flodl_console.view.records import (
     WindowsArrived,
 )
 from flodl_core.errors import RemoteProtocolError
+from flodl_core.ids import ClusterPhase
 from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.records import (
     EventPage,
@@ -43,6 +46,7 @@ from flodl_core.telemetry.records import (
     read_event_page_untrusted,
     read_window_page_untrusted,
 )
+from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.state import StateDocument, read_document_untrusted
 from flodl_core.units import Seconds
 
@@ -50,6 +54,12 @@ POLL_S: Final = 0.5
 FIRST_RETRY_S: Final = 0.5
 LAST_RETRY_S: Final = 10.0
 ACTIONS: Final = ("start", "stop", "checkpoint", "drain", "evict")
+
+MOST_DOUBLINGS: Final = 10
+KILLED_WORDS: Final = (
+    "the launcher is gone without a word: it was killed, or its machine failed; "
+    "the newest checkpoint is what remains"
+)
 
 MAX_PAGE_RECORDS: Final = 500
 PAGE_CELLS: Final = 40_000
@@ -60,6 +70,9 @@ class OtherRunError(PortFaultError):
     """Another run answers at the address."""
 
 
+_Fault: TypeAlias = PortFaultError | RemoteProtocolError
+
+
 class LiveFeed:
     """Reads one run and asks it.
 
@@ -68,7 +81,7 @@ class LiveFeed:
         port: of the run.
         operator_token: the operator's, not the join token; None sends none.
         is_read_only: whether `ask` is refused here.
-        label: what the run is called; its address if empty.
+        directory: where the run lies, if it does on this machine; tells how it ended.
         clock: time to wait by; the machine's if None.
     """
 
@@ -79,13 +92,14 @@ class LiveFeed:
         *,
         operator_token: str | None = None,
         is_read_only: bool = False,
-        label: str = "",
+        directory: RunDirectory | None = None,
         clock: FeedClock | None = None,
     ) -> None:
         self._clock = clock or RealClock()
         self._port = RunPort(host, port, operator_token=operator_token, clock=self._clock)
         self._is_read_only = is_read_only
-        self._label = label or self._port.at
+        self._directory = directory
+        self._label = self._port.at if directory is None else directory.path.name
         self._document: StateDocument | None = None
         self._seen_windows = 0
         self._seen_events = 0
@@ -113,8 +127,9 @@ class LiveFeed:
             except (PortFaultError, RemoteProtocolError) as fault:
                 is_live = False
                 pause_s = min(FIRST_RETRY_S * 2**failures, LAST_RETRY_S)
-                failures = min(failures + 1, 10)
-                yield self._fault(fault, pause_s)
+                failures = min(failures + 1, MOST_DOUBLINGS)
+                for record in await self._judge(fault, failures, pause_s):
+                    yield record
             if not self._ended:
                 await self._clock.wait(anyio.Event(), pause_s)
         await anyio.sleep_forever()
@@ -190,27 +205,67 @@ class LiveFeed:
         self._seen_events = _last_seq(self._seen_events, page)
         return page
 
-    def _fault(self, fault: PortFaultError | RemoteProtocolError, retry_s: Seconds) -> LinkChanged:
+    async def _judge(self, fault: _Fault, failures: int, retry_s: Seconds) -> list[Record]:
         """Return what a failed round means: another try, or the end."""
-        document = self._document
-        if document is not None and document.end is not None:
-            end = document.end
-            self._ended = f"the run has ended: exit {end.exit_code}, {show_untrusted(end.reason)}"
+        records: list[Record] = []
         if isinstance(fault, OtherRunError):
-            self._ended = f"{self._ended}; {fault.happened}" if self._ended else fault.happened
+            self._ended = f"{fault.happened}; what is shown is the last of the one before"
+        elif self._directory is not None and not self._directory.is_live():
+            records += await self._read_end(self._directory)
+        if not self._ended and _is_over(self._document, failures):
+            self._ended = _end_words(self._document)
         if self._ended:
-            return self._link(LinkState.ENDED, self._ended)
+            return [*records, self._link(LinkState.ENDED, self._ended)]
         said = show_untrusted(fault.happened)
-        detail = f"{said}: {fault.fix}" if fault.fix else said
-        return LinkChanged(
-            state=LinkState.DISCONNECTED,
-            detail=detail,
-            at_s=self._clock.now(),
-            retry_in_s=retry_s,
-        )
+        return [
+            LinkChanged(
+                state=LinkState.DISCONNECTED,
+                detail=f"{said}: {fault.fix}" if fault.fix else said,
+                at_s=self._clock.now(),
+                retry_in_s=retry_s,
+            )
+        ]
+
+    async def _read_end(self, directory: RunDirectory) -> list[Record]:
+        """Return the document of the end that the run left, and remember that it is over."""
+        known = self._document
+        if known is None or known.end is None:
+            document = await anyio.to_thread.run_sync(
+                last_document, directory, known, abandon_on_cancel=True
+            )
+            if document is None:
+                self._ended = KILLED_WORDS
+                return []
+            self._document = document
+        self._ended = _end_words(self._document)
+        if self._document is None or self._document is known:
+            return []
+        return [
+            DocumentArrived(
+                document=self._document, at_s=self._clock.now(), size_bytes=0, took_ms=0.0
+            )
+        ]
 
     def _link(self, state: LinkState, detail: str) -> LinkChanged:
         return LinkChanged(state=state, detail=detail, at_s=self._clock.now())
+
+
+def _is_over(document: StateDocument | None, failures: int) -> bool:
+    """Whether a run that does not answer has ended, by its last word."""
+    if document is None:
+        return False
+    if document.end is not None:
+        return True
+    return document.phase in (ClusterPhase.DONE, ClusterPhase.FAILED) and failures > 1
+
+
+def _end_words(document: StateDocument | None) -> str:
+    if document is None:
+        return "the run has ended"
+    if document.end is None:
+        return f"the run has ended: {document.phase.value}"
+    end = document.end
+    return f"the run has ended: exit {end.exit_code}, {show_untrusted(end.reason)}"
 
 
 def _last_seq(seen: int, page: WindowPage | EventPage) -> int:

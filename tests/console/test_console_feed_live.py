@@ -29,6 +29,11 @@ from flodl_console.view.records import (
     SourceKind,
     SourceOpened,
 )
+from flodl_core.ids import ClusterPhase, RunId
+from flodl_core.telemetry.journal import Journal
+from flodl_core.telemetry.recorder import RunRecorder
+from flodl_core.telemetry.run_directory import RunDirectory
+from flodl_core.telemetry.summary import summarize, summary_json
 
 pytestmark = pytest.mark.anyio
 
@@ -64,9 +69,11 @@ async def fault_of(server, path, override, *, scale=1.0):
 
 
 async def test_it_opens_says_whom_it_asks_and_then_that_it_reads(training):
-    async with serving(training) as server, reading(live(server, label="night")) as records:
+    async with serving(training) as server, reading(live(server)) as records:
         opened, asking, reads, arrived = await take(records, 4)
-    assert opened == SourceOpened(kind=SourceKind.LIVE, label="night", is_read_only=False)
+    assert opened == SourceOpened(
+        kind=SourceKind.LIVE, label=f"127.0.0.1:{server.port}", is_read_only=False
+    )
     assert (asking.state, asking.detail) == (LinkState.LOADING, f"asking 127.0.0.1:{server.port}")
     assert reads.state is LinkState.LIVE
     assert arrived.document == training.document_at(training.showcase_s)
@@ -274,6 +281,77 @@ async def test_a_run_that_ended_and_went_is_ended_and_asked_no_more():
     assert scope.cancelled_caught
     assert len(server.requests) == before
     assert asked.text == "the run has ended: exit 0, finished"
+
+
+async def test_a_run_that_was_about_to_end_has_ended_when_it_stays_away():
+    run = open_scenario("done")
+    last = run.document_at(run.showcase_s).model_copy(update={"end": None})
+    async with serving(run) as server, reading(live(server)) as records:
+        server.override["/state.json"] = always(answer(200, last.model_dump_json().encode()))
+        await until(records, DocumentArrived)
+        server.override["/state.json"] = always(b"")
+        seen = await until(records, LinkChanged, state=LinkState.ENDED)
+    assert [r.state for r in seen if isinstance(r, LinkChanged)] == ["disconnected", "ended"]
+    assert seen[-1].detail == "the run has ended: done"
+
+
+def left_behind(tmp_path, document=None, summary=None):
+    """The directory of a run that is over."""
+    directory = RunDirectory.create(tmp_path, "night", RunId("0123456789abcdef"))
+    if document is not None:
+        recorder = RunRecorder(Journal(directory.records_path, utc_iso=lambda: "now"))
+        recorder.take_document(document)
+        recorder.close()
+    if summary is not None:
+        directory.write_summary(summary_json(summary))
+    directory.close()
+    return directory
+
+
+async def test_how_it_ended_is_read_from_the_summary_that_it_left(training, tmp_path):
+    last = training.document_at(training.showcase_s)
+    summary = summarize(last, exit_code=1, reason="reduce_stall", detail="cycle 7 is reducing")
+    directory = left_behind(tmp_path, summary=summary)
+    async with serving(training) as server, reading(live(server, directory=directory)) as records:
+        await until(records, DocumentArrived)
+        server.override["/state.json"] = always(b"")
+        seen = await until(records, LinkChanged, state=LinkState.ENDED)
+    shown = documents_of(seen)[-1]
+    assert shown.phase is ClusterPhase.FAILED
+    assert shown.ranks == last.ranks
+    assert (shown.end.reason, shown.end.detail) == ("reduce_stall", "cycle 7 is reducing")
+    assert seen[-1].detail == "the run has ended: exit 1, reduce_stall"
+
+
+async def test_how_a_window_failed_is_read_from_the_record_that_it_left(tmp_path):
+    failed = open_scenario("failed").document_at(200.0)
+    directory = left_behind(tmp_path, document=failed)
+    async with serving(open_scenario("waiting")) as server:
+        server.override["/state.json"] = always(b"")
+        async with reading(live(server, directory=directory)) as records:
+            seen = await until(records, LinkChanged, state=LinkState.ENDED)
+    assert documents_of(seen)[-1].end == failed.end
+    assert seen[-1].detail == "the run has ended: exit 1, max_failure_exceeded"
+
+
+async def test_a_launcher_that_was_killed_left_no_word(training, tmp_path):
+    directory = left_behind(tmp_path, document=training.document_at(100.0))
+    async with serving(training) as server, reading(live(server, directory=directory)) as records:
+        await until(records, DocumentArrived)
+        server.override["/state.json"] = always(b"")
+        seen = await until(records, LinkChanged, state=LinkState.ENDED)
+    assert documents_of(seen) == []
+    assert seen[-1].detail.startswith("the launcher is gone without a word")
+
+
+async def test_a_live_directory_means_another_try(training, tmp_path):
+    directory = RunDirectory.create(tmp_path, "night", RunId("0123456789abcdef"))
+    async with serving(training) as server, reading(live(server, directory=directory)) as records:
+        server.override["/state.json"] = always(b"")
+        await until(records, LinkChanged, **DISCONNECTED)
+        seen = await until(records, LinkChanged, **DISCONNECTED)
+    directory.close()
+    assert seen[-1].retry_in_s == 1.0
 
 
 async def test_an_action_is_posted_and_answered_in_the_runs_words(training):
