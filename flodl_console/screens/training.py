@@ -28,6 +28,7 @@ from flodl_console.view.model import ConsoleView
 from flodl_console.view.plots import PlotKind, PlotZoom
 from flodl_console.view.ranks import RankChoice, rank_table
 from flodl_console.view.ranks_choice import next_sort, pinned, reversed_sort
+from flodl_console.view.texts import cell_width, clean
 from flodl_console.view.training_plan import FACTS_CELLS, TrainingPlan, training_plan
 from flodl_console.view.waits import run_verdict
 from flodl_console.widgets.phrase_lines import PhraseLines
@@ -235,11 +236,14 @@ class TrainingScreen(ConsoleScreen):
         self._show_ranks()
 
     def _show_ranks(self) -> None:
+        document = self.view.document
+        hosts = {rank.host for rank in document.ranks} if document is not None else set()
+        self.table.host_cells = max((cell_width(clean(host)) for host in hosts), default=0)
         self.table.choice = self._choice
         self.table.table = rank_table(
             self.view,
             self._choice,
-            first_row=self.table.first_in_sight,
+            first_row=self.table.first_row,
             max_rows=self.table.rows_in_sight,
         )
 

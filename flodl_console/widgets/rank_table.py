@@ -10,6 +10,7 @@ Who drives it: the Training screen sets `table` and `choice`, and answers
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from rich.style import Style
 from textual import events
@@ -29,6 +30,7 @@ from flodl_console.renderables.rank_strips import (
 from flodl_console.themes import tone_style
 from flodl_console.view.ranks import ColumnKey, RankChoice, RankRow, RankTable
 from flodl_console.view.ranks_layout import place_columns
+from flodl_console.view.row_cursor import clamped, first_in_sight, followed
 from flodl_console.view.tones import Tone
 
 
@@ -59,6 +61,8 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
     table: reactive[RankTable | None] = reactive(None, repaint=False)
     choice: reactive[RankChoice] = reactive(RankChoice())
     cursor_rank: reactive[int | None] = reactive(None, repaint=False)
+    host_cells: reactive[int] = reactive(0)
+    """Of the longest host, whether it is in sight or not."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         """Begin without ranks."""
@@ -77,7 +81,7 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         return self.scrollable_content_region.width
 
     @property
-    def first_in_sight(self) -> int:
+    def first_row(self) -> int:
         """The row below the head, from 0."""
         return int(self.scroll_y)
 
@@ -103,11 +107,18 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
             return
         if old is None or len(old.ranks) != len(new.ranks):
             self.virtual_size = Size(self.size.width, len(new.ranks) + 1)
-        self._follow(new.ranks)
+        row, self.cursor_rank = followed(new.ranks, self.cursor_rank, self._cursor_row)
+        if row != self._cursor_row:
+            self._cursor_row = row
+            self._show_cursor()
         if old is None or (old.first_row, old.empty_text) != (new.first_row, new.empty_text):
             self.refresh()
             return
         self._refresh_changes(old.rows, new.rows)
+
+    def watch_host_cells(self) -> None:
+        """Give the host as much room as it needs."""
+        self._place_columns()
 
     def watch_cursor_rank(self, old: int | None, new: int | None) -> None:
         """Draw the two rows between which the mark went."""
@@ -127,15 +138,9 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
     def on_resize(self, event: events.Resize) -> None:
         """Ask for as many rows as there is room for."""
         del event
-        self._columns = place_columns(self.row_cells - CURSOR_CELLS)
+        self._place_columns()
         self._want_rows()
         self._show_cursor()
-
-    def on_click(self, event: events.Click) -> None:
-        """Choose the rank under the pointer."""
-        row = int(self.scroll_y) + event.y - 1
-        if event.y > 0:
-            self._choose_row(row)
 
     def render_line(self, y: int) -> Strip:
         """Draw the head or one row."""
@@ -145,6 +150,10 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
             return self._draw_row(row).apply_style(behind)
         strip = self._draw_notice(y) if row is None else self._draw_row(row)
         return strip.apply_style(self.rich_style)
+
+    def _place_columns(self) -> None:
+        room = self.row_cells - CURSOR_CELLS
+        self._columns = place_columns(room, host_cells=self.host_cells)
 
     def _row_at(self, y: int) -> RankRow | None:
         rows = () if self.table is None else self.table.rows
@@ -170,46 +179,28 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
     def _style_of(self, tone: Tone) -> Style:
         return tone_style(self.app.theme, tone)
 
-    def _follow(self, ranks: Sequence[int]) -> None:
-        if self.cursor_rank in ranks:
-            row = ranks.index(self.cursor_rank)
-            if row != self._cursor_row:
-                self._cursor_row = row
-                self._show_cursor()
-        elif ranks:
-            self._cursor_row = min(self._cursor_row, len(ranks) - 1)
-            self.cursor_rank = ranks[self._cursor_row]
-        else:
-            self._cursor_row = 0
-            self.cursor_rank = None
-
     def _choose_row(self, row: int) -> None:
-        if self.table is None or not self.table.ranks:
-            return
-        self._cursor_row = max(0, min(row, len(self.table.ranks) - 1))
-        self.cursor_rank = self.table.ranks[self._cursor_row]
-        self._show_cursor()
+        if self.table is not None and self.table.ranks:
+            self._cursor_row = clamped(row, self.table.ranks)
+            self.cursor_rank = self.table.ranks[self._cursor_row]
+            self._show_cursor()
 
     def _show_cursor(self) -> None:
-        first, room = int(self.scroll_y), self.rows_in_sight
-        if self._cursor_row < first:
-            self.scroll_to(y=self._cursor_row, animate=False, immediate=True)
-        elif self._cursor_row >= first + room:
-            self.scroll_to(y=self._cursor_row - room + 1, animate=False, immediate=True)
+        first = first_in_sight(self.first_row, self._cursor_row, self.rows_in_sight)
+        if first != self.first_row:
+            self.scroll_to(y=first, animate=False, immediate=True)
 
     def _want_rows(self) -> None:
         self.post_message(self.RowsWanted())
 
     def _refresh_changes(self, old: Sequence[RankRow], new: Sequence[RankRow]) -> None:
-        width = self.size.width
+        """Have those cells drawn again in which the rows in sight differ."""
         regions = []
-        for y in range(1, max(len(old), len(new)) + 1):
-            before, after = old[y - 1 : y], new[y - 1 : y]
-            if before and after and before[0].rank == after[0].rank:
-                span = changed_span(before[0], after[0], self._columns)
-                if span is not None:
-                    regions.append(Region(span[0], y, span[1], 1))
-            else:
-                regions.append(Region(0, y, width, 1))
+        for y, (before, after) in enumerate(zip_longest(old, new), 1):
+            span: tuple[int, int] | None = (0, self.size.width)
+            if before is not None and after is not None and before.rank == after.rank:
+                span = changed_span(before, after, self._columns)
+            if span is not None:
+                regions.append(Region(span[0], y, span[1], 1))
         if regions:
             self.refresh(*regions)
