@@ -218,15 +218,26 @@ class PieceCursor:
         return self._piece
 
     def _seek(self, number: int) -> None:
-        """Stand before the last whole piece that is not after a document."""
+        """Take in the last whole piece up to a document, and what follows it up to there."""
         self._piece, self._number = None, 0
         self._lines = self._stream.lines(self._find_whole(number))
+        following: list[tuple[Head, bytes]] = []
         self._next = self._read_next()
+        while self._next is not None and self._next[0].number <= number:
+            if self._next[0].is_whole:
+                following.clear()
+            following.append(self._next)
+            self._next = self._read_next()
+        for head, line in following:
+            self._take(head, line)
 
     def _find_whole(self, number: int) -> int:
-        """Return where the last whole piece up to a document begins, by halving the stream."""
+        """Return where a whole piece up to a document begins, close to the last one.
+
+        The stream is halved until what is left is one block to read.
+        """
         low, high, found = 0, self._stream.size, 0
-        while low < high:
+        while high - low > _BLOCK_BYTES:
             middle = (low + high) // 2
             head = self._whole_from(self._stream.line_after(middle), high)
             if head is None or head.number > number:
