@@ -28,13 +28,6 @@ class FoundRun:
     directory: RunDirectory | None
     """Where the run lies on this machine, if it does and was found."""
 
-    @property
-    def label(self) -> str:
-        """What the run is called: its directory's name, else its address."""
-        if self.directory is not None:
-            return self.directory.path.name
-        return join_host_port(self.host, self.port)
-
 
 def find_wanted_run(
     address: str | None = None,

@@ -1,7 +1,7 @@
 """What the tests of feeds share: a clock that obeys, a server that misbehaves on demand."""
 
 import json
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,12 +17,12 @@ from flodl_core.telemetry.state import publish
 
 
 class FakeClock:
-    """Time that passes only where a feed waits; ceilings are a hundredth of what they say."""
+    """Time that passes only where a feed waits; a ceiling is reached when `cut` says so."""
 
-    def __init__(self, *, limit_scale=0.01):
+    def __init__(self):
         self.at_s = 1000.0
         self.waits_s = []
-        self._limit_scale = limit_scale
+        self._limits = []
 
     def now(self):
         return self.at_s
@@ -35,8 +35,22 @@ class FakeClock:
             self.waits_s.append(limit_s)
             self.at_s += limit_s
 
+    @contextmanager
     def limit(self, limit_s):
-        return anyio.fail_after(limit_s * self._limit_scale)
+        with anyio.CancelScope() as scope:
+            self._limits.append((scope, limit_s))
+            try:
+                yield
+            finally:
+                self._limits.remove((scope, limit_s))
+        if scope.cancelled_caught:
+            self.at_s += limit_s
+            raise TimeoutError
+
+    def cut(self):
+        """Have every ceiling passed that is counted down now."""
+        for scope, _ in self._limits:
+            scope.cancel()
 
 
 @asynccontextmanager
@@ -162,18 +176,25 @@ def always(data):
     return send
 
 
-async def silent(stream):
-    """An override: nothing, for ever."""
-    await anyio.sleep_forever()
+def silent(clock):
+    """An override: nothing, for ever; the asker's ceiling passes."""
+
+    async def keep(stream):
+        clock.cut()
+        await anyio.sleep_forever()
+
+    return keep
 
 
-def dripping(data, *, every_s):
-    """An override: a byte at a time."""
+def dripping(clock, data):
+    """An override: a byte at a time, until the asker's ceiling passes."""
 
     async def send(stream):
         for index in range(len(data)):
             await stream.send(data[index : index + 1])
-            with anyio.move_on_after(every_s):
+            with anyio.move_on_after(0.001):
                 await anyio.Event().wait()
+        clock.cut()
+        await anyio.sleep_forever()
 
     return send

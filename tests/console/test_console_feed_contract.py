@@ -79,7 +79,7 @@ def recorded(tmp_path_factory):
 @asynccontextmanager
 async def live_feed(recorded):
     async with serving(open_scenario("training"), at_s=BEGIN_S) as server:
-        feed = LiveFeed("127.0.0.1", server.port, clock=FakeClock(limit_scale=1.0))
+        feed = LiveFeed("127.0.0.1", server.port, clock=FakeClock())
 
         async def grow():
             while True:

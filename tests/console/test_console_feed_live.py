@@ -51,19 +51,13 @@ def training():
     return open_scenario("training")
 
 
-def live(server, **given):
-    return LiveFeed("127.0.0.1", server.port, clock=FakeClock(limit_scale=1.0), **given)
+def live(server, clock=None, **given):
+    return LiveFeed("127.0.0.1", server.port, clock=clock or FakeClock(), **given)
 
 
-def hasty(server, **given):
-    """A feed whose ceilings pass in hundredths of a second."""
-    return LiveFeed("127.0.0.1", server.port, clock=FakeClock(limit_scale=0.05), **given)
-
-
-async def fault_of(server, path, override, *, scale=1.0):
+async def fault_of(server, path, override, *, clock=None):
     server.override[path] = override
-    feed = hasty(server) if scale < 1 else live(server)
-    async with reading(feed) as records:
+    async with reading(live(server, clock)) as records:
         seen = await until(records, LinkChanged, **DISCONNECTED)
     return seen[-1]
 
@@ -115,7 +109,7 @@ async def test_a_large_world_is_asked_for_short_pages():
 
 
 async def test_it_asks_twice_a_second(training):
-    clock = FakeClock(limit_scale=1.0)
+    clock = FakeClock()
     async with serving(training) as server:
         feed = LiveFeed("127.0.0.1", server.port, clock=clock)
         async with reading(feed) as records:
@@ -147,7 +141,7 @@ async def test_nobody_there_is_named_and_tried_again_ever_more_rarely():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        feed = LiveFeed("127.0.0.1", port, clock=FakeClock(limit_scale=1.0))
+        feed = LiveFeed("127.0.0.1", port, clock=FakeClock())
         async with reading(feed) as records:
             seen = await take(records, 9)
     faults = [record for record in seen if isinstance(record, LinkChanged)][1:]
@@ -171,18 +165,19 @@ async def test_after_a_break_it_reads_on_and_says_so(training):
 
 
 async def test_a_frozen_run_is_given_up_after_three_seconds(training):
+    clock = FakeClock()
     async with serving(training) as server:
-        fault = await fault_of(server, "/state.json", silent, scale=0.05)
+        fault = await fault_of(server, "/state.json", silent(clock), clock=clock)
     assert fault.detail == f"127.0.0.1:{server.port} did not answer within 3 s"
+    assert clock.at_s == 1003.0
 
 
 async def test_a_byte_at_a_time_is_given_up_after_three_seconds(training):
-    body = answer(200, b"x" * 10_000)
+    clock = FakeClock()
+    body = answer(200, b"x" * 20, length=10_000)
     async with serving(training) as server:
-        drip = dripping(body, every_s=0.002)
-        fault = await fault_of(server, "/state.json", drip, scale=0.05)
-    assert "sends too slowly" in fault.detail
-    assert fault.detail.endswith("bytes in 3 s")
+        fault = await fault_of(server, "/state.json", dripping(clock, body), clock=clock)
+    assert fault.detail == f"127.0.0.1:{server.port} sends too slowly: 20 bytes in 3 s"
 
 
 async def test_more_than_five_megabytes_are_not_kept(training):
@@ -412,11 +407,11 @@ async def test_an_acceptance_without_words_is_an_acceptance(training):
     assert (outcome.is_accepted, outcome.text) == (True, "the run takes the evict")
 
 
-@pytest.mark.slow
 async def test_an_action_without_an_answer_says_that_nobody_knows(training):
+    clock = FakeClock()
     async with serving(training) as server:
-        server.override["/stop"] = silent
-        feed = hasty(server)
+        server.override["/stop"] = silent(clock)
+        feed = live(server, clock)
         outcome = await feed.ask("stop")
         await feed.aclose()
     assert not outcome.is_accepted
@@ -433,9 +428,13 @@ async def test_read_only_asks_nothing(training):
     assert server.requests == []
 
 
+async def frozen(stream):
+    await anyio.sleep_forever()
+
+
 async def test_a_read_is_cut_at_once_when_the_console_is_closed(training):
     async with serving(training) as server:
-        server.override["/state.json"] = silent
+        server.override["/state.json"] = frozen
         feed = live(server)
         records = feed.records()
         await take(records, 2)

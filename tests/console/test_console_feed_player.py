@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import anyio
 import pytest
 from console_feeds import (
     FakeClock,
@@ -16,6 +17,7 @@ from console_feeds import (
 )
 
 from flodl_console.demo.scenarios import open_scenario
+from flodl_console.feed.clock import RealClock
 from flodl_console.feed.demo import DemoFeed
 from flodl_console.feed.playhead import Playhead
 from flodl_console.feed.replay import ReplayFeed
@@ -336,3 +338,14 @@ async def test_a_step_in_an_empty_record_only_pauses():
     head = Playhead([], 5.0, begin_s=0.0)
     head.step(1)
     assert (head.position_s, head.is_paused, head.take_jump()) == (0.0, True, False)
+
+
+async def test_the_real_clock_waits_for_time_or_for_an_event():
+    clock, event = RealClock(), anyio.Event()
+    began_s = clock.now()
+    await clock.wait(event, 0.01)
+    assert clock.now() - began_s >= 0.009
+    event.set()
+    await clock.wait(event, None)
+    with pytest.raises(TimeoutError), clock.limit(0.01):
+        await anyio.Event().wait()
