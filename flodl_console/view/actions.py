@@ -104,15 +104,14 @@ def offer(
         host: that would be drained.
     """
     reason = refusal(view, action, rank=rank, host=host)
-    request, parameters = _request(action, rank=rank, host=host)
     return ActionOffer(
         action=action,
         is_enabled=not reason,
         reason=fit(reason, REASON_CELLS),
         what_follows=_FOLLOWS[action],
         confirm=None if reason else _confirm(view, action, rank=rank, host=host),
-        request=request,
-        parameters=parameters,
+        request=_REQUESTS[action],
+        parameters=_parameters(action, rank=rank, host=host),
     )
 
 
@@ -131,17 +130,17 @@ def refusal(
         return "the run is over"
     if not view.is_current:
         return "the run does not answer: what is shown is old"
-    match action:
-        case ActionId.START:
-            return _start_refusal(document)
-        case ActionId.STOP_SAVE | ActionId.STOP_NOW:
-            return ""
-        case ActionId.CHECKPOINT:
-            return _untrained(document)
-        case ActionId.DRAIN:
-            return _untrained(document) or _drain_refusal(document, host)
-        case ActionId.EVICT:
-            return _untrained(document) or _evict_refusal(document, rank)
+    if action is ActionId.START:
+        return _start_refusal(document)
+    untrained = _untrained(document)
+    if action in _STOPS or untrained or action is ActionId.CHECKPOINT:
+        return "" if action in _STOPS else untrained
+    if action is ActionId.DRAIN:
+        return _drain_refusal(document, host)
+    return _evict_refusal(document, rank)
+
+
+_STOPS = (ActionId.STOP_SAVE, ActionId.STOP_NOW)
 
 
 def basis_of(view: ConsoleView) -> ConfirmBasis:
@@ -184,20 +183,22 @@ _FOLLOWS: Mapping[ActionId, str] = {
 }
 
 
-def _request(
-    action: ActionId, *, rank: int | None, host: str | None
-) -> tuple[str, Mapping[str, str]]:
-    match action:
-        case ActionId.STOP_SAVE:
-            return "stop", {"kind": "save"}
-        case ActionId.STOP_NOW:
-            return "stop", {"kind": "now"}
-        case ActionId.DRAIN:
-            return "drain", {"host": host} if host else {}
-        case ActionId.EVICT:
-            return "evict", {} if rank is None else {"rank": str(rank)}
-        case ActionId.START | ActionId.CHECKPOINT:
-            return action.value, {}
+_REQUESTS: Mapping[ActionId, str] = {
+    ActionId.START: "start",
+    ActionId.STOP_SAVE: "stop",
+    ActionId.STOP_NOW: "stop",
+    ActionId.CHECKPOINT: "checkpoint",
+    ActionId.DRAIN: "drain",
+    ActionId.EVICT: "evict",
+}
+
+
+def _parameters(action: ActionId, *, rank: int | None, host: str | None) -> Mapping[str, str]:
+    if action in _STOPS:
+        return {"kind": "save" if action is ActionId.STOP_SAVE else "now"}
+    if action is ActionId.DRAIN and host:
+        return {"host": host}
+    return {"rank": str(rank)} if action is ActionId.EVICT and rank is not None else {}
 
 
 def _start_refusal(document: StateDocument) -> str:
@@ -260,26 +261,22 @@ def _confirm(
     if document is None or action is ActionId.CHECKPOINT:
         return None
     hosts = {one.rank: one.host for one in document.ranks}
-    place = place_of(rank, hosts.get(rank or 0)) if rank is not None else place_of(None, host)
+    is_of_rank = action is ActionId.EVICT and rank is not None
+    place = place_of(rank, hosts.get(rank or 0)) if is_of_rank else place_of(None, host)
     title, yes = _TITLES[action]
-    typed_name = ""
-    match action:
-        case ActionId.START:
-            lines = start_lines(document)
-        case ActionId.STOP_SAVE:
-            lines, typed_name = stop_save_lines(document), typed_name_of(document)
-        case ActionId.STOP_NOW:
-            lines, typed_name = stop_now_lines(document), typed_name_of(document)
-        case ActionId.DRAIN:
-            place = place_of(None, host)
-            lines = drain_lines(document, host or "")
-        case ActionId.EVICT:
-            lines, typed_name = evict_lines(document, rank or 0), f"rank {rank}"
+    lines: Mapping[ActionId, tuple[str, ...]] = {
+        ActionId.START: start_lines(document),
+        ActionId.STOP_SAVE: stop_save_lines(document),
+        ActionId.STOP_NOW: stop_now_lines(document),
+        ActionId.DRAIN: drain_lines(document, host or ""),
+        ActionId.EVICT: evict_lines(document, rank or 0),
+    }
+    typed_name = typed_name_of(document) if action in _STOPS else ""
     return ConfirmText(
         title=fit(title.replace("{place}", place), 60),
-        lines=tuple(fit(line, 66) for line in lines),
+        lines=tuple(fit(line, 66) for line in lines[action]),
         yes=yes,
         no="no",
-        typed_name=typed_name,
+        typed_name=f"rank {rank}" if is_of_rank else typed_name,
         basis=basis_of(view),
     )

@@ -100,18 +100,11 @@ def _not_trained(document: StateDocument) -> tuple[str, ...]:
     return (f"{done} is trained; {count(left)} samples are not.",)
 
 
-def _newest_bundle(document: StateDocument) -> str:
-    checkpoint = document.checkpoint
-    if checkpoint is None or checkpoint.path is None:
-        return "Nothing has been saved yet."
-    version = f" is version {checkpoint.version}" if checkpoint.version is not None else ""
-    made_s = seconds_between(document.run.started_at, checkpoint.at or "")
-    ago = f", {duration(document.run.uptime_s - made_s)} old" if made_s is not None else ""
-    return f"The newest bundle{version or ' exists'}{ago}."
-
-
 def _lost_since(document: StateDocument) -> str:
     checkpoint = document.checkpoint
     if checkpoint is None or checkpoint.path is None:
         return "Nothing has been saved yet: everything trained is lost."
-    return f"{_newest_bundle(document)} What came later is lost."
+    version = "" if checkpoint.version is None else f" version {count(checkpoint.version)}"
+    made_s = seconds_between(document.run.started_at, checkpoint.at or "")
+    ago = "" if made_s is None else f" (saved {duration(document.run.uptime_s - made_s)} ago)"
+    return f"What came after{version or ' the last save'}{ago} is lost."

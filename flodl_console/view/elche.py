@@ -192,14 +192,14 @@ def _summary(elche: ElcheState, guard_tone: Tone, *, is_applicable: bool) -> Lin
     anchor = f"anchor {count(elche.anchor)}"
     if elche.anchor_rank is not None:
         anchor += f" of rank {elche.anchor_rank}"
-    verdict = _verdict(elche)
+    guard = f"guard {_verdict(elche)}" if elche.last_verdict else ""
     return joined(
         [
             (1, Phrase(f"ElChe {says(elche.phase, 12)}", Tone.INFO)),
             (2, Phrase(f"counts {_counts_text(elche.batch_counts, 32)}", Tone.INFO)),
-            (3, Phrase(anchor, Tone.INFO)),
-            (4, Phrase(f"overhead {percent(elche.overhead)}", overhead_of(elche)[1])),
-            (5, Phrase(f"guard {verdict}" if verdict else "", guard_tone)),
+            (4, Phrase(anchor, Tone.INFO)),
+            (5, Phrase(f"overhead {percent(elche.overhead)}", overhead_of(elche)[1])),
+            (6 if guard_tone is Tone.OK else 3, Phrase(guard, guard_tone)),
         ],
         SUMMARY_CELLS,
     )

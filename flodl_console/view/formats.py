@@ -197,11 +197,10 @@ def size(nbytes: float | None) -> str:
     if value is None:
         return ABSENT
     value = max(0.0, value)
-    for unit in _SIZES:
-        if value < 999.5 or unit == _SIZES[-1]:
-            break
-        value /= 1_024
-    return f"{_three(value)} {unit}"
+    unit = 0
+    while value >= 999.5 and unit < len(_SIZES) - 1:
+        value, unit = value / 1_024, unit + 1
+    return f"{_three(value)} {_SIZES[unit]}"
 
 
 def size_of(used_bytes: float | None, total_bytes: float | None) -> str:

@@ -116,10 +116,9 @@ def _words(view: ConsoleView, look: LinkLook) -> tuple[str, str]:
             return f"disconnected{reason}{shown}{retry}", f"disconnected{shown}{retry}"
         case LinkLook.ENDED:
             return f"ended{reason or ': the run is over, shown is its last word'}", "ended"
-        case LinkLook.PLAYING | LinkLook.PAUSED:
-            where = _where(view)
-            kind = "demo" if view.source is SourceKind.DEMO else "replay"
-            return f"{look.value} {where}, {kind} of {label}", f"{look.value} {where}"
+    where = _where(view)
+    kind = "demo" if view.source is SourceKind.DEMO else "replay"
+    return f"{look.value} {where}, {kind} of {label}", f"{look.value} {where}"
 
 
 def _retry(view: ConsoleView) -> str:

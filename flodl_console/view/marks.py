@@ -50,7 +50,7 @@ class RankMark(StrEnum):
     SLOW = "slow"
     """Its batches take at least twice its earlier time, or that of equal cards."""
     THROTTLED = "throttled"
-    """It begins no other batch for now, because counts shrank under it."""
+    """It begins no other batch in this window, because counts shrank under it."""
     AWAITED = "awaited"
     """The others are done with their window and wait for it."""
     NONE = "none"

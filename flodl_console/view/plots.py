@@ -208,10 +208,7 @@ def _curves(
                 (_rank_name(view, rank), rank % HUES, _divergence_of(rank), number)
                 for rank in ranks
             ]
-        case PlotKind.COUNTS:
-            return [
-                (_rank_name(view, rank), rank % HUES, _count_of(rank), _batches) for rank in ranks
-            ]
+    return [(_rank_name(view, rank), rank % HUES, _count_of(rank), _batches) for rank in ranks]
 
 
 def _speed(value: float | None) -> str:

@@ -233,7 +233,7 @@ def _work(rank: RankState, document: StateDocument) -> DetailGroup:
         _row("loss", number(rank.loss)),
     ]
     if rank.throttled:
-        rows.append(_row("throttled", "yes: begins no other batch for now", Tone.WARN))
+        rows.append(_row("throttled", "yes: no other batch in this window", Tone.WARN))
     if rank.cause:
         rows.append(_row("cause", says(rank.cause, 60), Tone.BAD))
     return DetailGroup(title="Work", rows=tuple(rows))

@@ -11,6 +11,7 @@ the same for everybody.
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 from flodl_console.view.tones import Glyph, Line, Phrase, Tone
@@ -25,7 +26,7 @@ MAX_CLEAN_CHARS: Final = 1_000
 _OWN: Final = frozenset(ELLIPSIS) | frozenset("".join(Glyph)) | frozenset("│├└─×·–→")
 _SURE: Final = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Pc", "Pd", "Ps", "Pe", "Po", "Zs"})
 _CONJOINING: Final = ((0x1160, 0x11FF), (0xD7B0, 0xD7FF), (0x3164, 0x3164), (0xFFA0, 0xFFA0))
-_NUMBER_CHARS: Final = frozenset("0123456789.,")
+_NUMBER_CHARS: Final = "0123456789.,"
 
 
 def clean(text: str) -> str:
@@ -53,7 +54,9 @@ def cell_width(text: str) -> int:
 
 
 def fit(text: str, width: int) -> str:
-    """Return the text in at most `width` cells, cut with an ellipsis and never in a number.
+    """Return the text in at most `width` cells, cut with an ellipsis.
+
+    A number at the cut is left out, since it may go on or lack its unit.
 
     Args:
         text: cleaned.
@@ -63,19 +66,13 @@ def fit(text: str, width: int) -> str:
         return text
     if width < 1:
         return ""
-    kept = _take_cells(text, width - 1)
-    if kept and kept[-1] in _NUMBER_CHARS and text[len(kept)] in _NUMBER_CHARS:
-        kept = kept.rstrip("0123456789.,")
-    return kept.rstrip() + ELLIPSIS
+    kept = _take_cells(text, width - 1).rstrip()
+    return kept.rstrip(_NUMBER_CHARS).rstrip() + ELLIPSIS
 
 
 def _take_cells(text: str, width: int) -> str:
-    used = 0
-    for index, char in enumerate(text):
-        used += cell_width(char)
-        if used > width:
-            return text[:index]
-    return text
+    ends = accumulate(map(cell_width, text))
+    return text[: sum(end <= width for end in ends)]
 
 
 def pad(text: str, width: int, *, is_right: bool = False) -> str:

@@ -202,8 +202,8 @@ def _host_text(
     if ranks:
         alive = f"{len(ranks) - gone} of " if gone else ""
         parts.append(f"{alive}{plural(len(ranks), 'rank')}")
-    elif member is not None:
-        parts.append(f"ranks {number_ranges(member.ranks)}")
+    else:
+        parts.append(f"ranks {number_ranges(member.ranks if member else ())}")
     if member is not None and member.gpus:
         parts.append(f"{len(member.gpus)} × {says(member.gpus[0], 32)}")
     return "  ".join(parts)

@@ -149,3 +149,8 @@ def test_a_jump_of_the_playback_voids_the_history_but_not_the_document():
     assert (view.windows, view.events) == ((), ())
     assert view.document is not None
     assert view.playback == moved
+
+
+def test_what_is_no_record_is_a_bug():
+    with pytest.raises(AssertionError):
+        fold(initial(), "a line")

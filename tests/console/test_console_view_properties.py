@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from flodl_console.view.actions import ConfirmBasis, offers
+from flodl_console.view.actions import ActionOffer, ConfirmBasis, ConfirmText, offers
 from flodl_console.view.cycle import CyclePanel, cycle_panel
 from flodl_console.view.elche import CountRow, ElchePanel, elche_panel
 from flodl_console.view.ending import EndPanel, end_panel
@@ -44,6 +44,8 @@ from flodl_console.view.window import (
 )
 
 ROOM = {
+    ActionOffer: {"reason": 76, "what_follows": 76},
+    ConfirmText: {"title": 60, "yes": 24},
     LinkBanner: {"word": 12, "text": 160, "short": 56},
     HeaderPanel: {"name": 40, "mode": 16, "mode_reason": 160, "progress_text": 48, "title": 76},
     HeaderField: {"text": 36},
@@ -141,6 +143,9 @@ def values(shown: object) -> Iterator[object]:
 
 def check_room(shown: object) -> None:
     for value in values(shown):
+        if isinstance(value, ConfirmText):
+            assert all(cell_len(line) <= 66 for line in value.lines)
+            assert len(value.lines) <= 5
         for name, cells in ROOM.get(type(value), {}).items():
             text = getattr(value, name)
             text = text if isinstance(text, str) else text_of(text)
