@@ -194,11 +194,11 @@ class ConsoleApp(App[int], inherit_bindings=False):
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen) and screen.is_mounted:
                 screen.rank = self.chosen
-                screen.banner = link_banner(self.view)
                 screen.offers = tuple(
                     offers(self.latest, rank=screen.chosen_rank, host=screen.chosen_host).values()
                 )
                 screen.view = self.view
+                screen.banner = link_banner(self.view)
             elif isinstance(screen, Dialog):
                 screen.take_view(self.latest)
 

@@ -19,8 +19,10 @@ from flodl_console.actions import ConsoleAction, Scope
 from flodl_console.keys.shell import SCREEN_ACTIONS
 from flodl_console.registry import action_called, key_bar_actions
 from flodl_console.view.actions import ActionId, ActionOffer
+from flodl_console.view.facts import is_over
 from flodl_console.view.link import LinkBanner, LinkLook
 from flodl_console.view.model import ConsoleView, initial
+from flodl_console.view.records import SourceKind
 from flodl_console.view.tones import Phrase
 from flodl_console.widgets.key_bar import KeyBar, KeyEntry
 from flodl_console.widgets.link_line import LinkLine
@@ -30,7 +32,6 @@ from flodl_console.widgets.too_small import TooSmall
 
 ResultT = TypeVar("ResultT")
 
-_QUIET_LOOKS = frozenset({LinkLook.LIVE, LinkLook.PLAYING})
 
 
 class ConsoleScreen(Screen[None], inherit_bindings=False):
@@ -109,6 +110,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
             return
         run = None if view.document is None else view.document.run
         self.masthead.run_name = "" if run is None else run.name
+        self._show_tabs()
         self.show_view(view)
 
     def watch_banner(self, banner: LinkBanner | None) -> None:
@@ -116,7 +118,8 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         if banner is None or not self.is_mounted:
             return
         self.masthead.road = Phrase(f"{banner.glyph} {banner.word}", banner.tone)
-        is_quiet = banner.look in _QUIET_LOOKS
+        is_demo = self.view.source is SourceKind.DEMO
+        is_quiet = banner.look is LinkLook.LIVE or (is_demo and banner.look is LinkLook.PLAYING)
         self.link_line.long = Phrase("" if is_quiet else banner.text, banner.tone)
         self.link_line.short = Phrase("" if is_quiet else banner.short, banner.tone)
 
@@ -134,10 +137,12 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         return acts_now(self, action_called("screen", action, parameters))
 
     def _show_tabs(self) -> None:
+        document = self.view.document
+        has_ended = document is not None and is_over(document)
         self.masthead.tabs = tuple(
             Tab(
                 key=action.key_shown,
-                title=action.title,
+                title="End" if has_ended and action.id == "show-window" else action.title,
                 is_active=action.call == f"app.show('{self.SCOPE}')",
             )
             for action in SCREEN_ACTIONS

@@ -149,13 +149,12 @@ async def serving(run, *, at_s=None, port=0):
         local_host="127.0.0.1", local_port=port, reuse_port=False
     )
     server.port = listener.extra(anyio.abc.SocketAttribute.local_port)
-    async with anyio.create_task_group() as tasks:
+    async with listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, server.serve)
         try:
             yield server
         finally:
             tasks.cancel_scope.cancel()
-    await listener.aclose()
 
 
 def answer(status, body, *, length=None):

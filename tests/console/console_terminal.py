@@ -11,8 +11,9 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 SCRIPT = """
 import os
@@ -60,6 +61,12 @@ class Terminal:
             assert time.monotonic() < ends_at, f"{words!r} was not drawn: {self.seen[-400:]!r}"
             self._read(0.1)
 
+    def forget(self) -> None:
+        """Look from now on only at what is drawn anew."""
+        while self._read(0.2):
+            pass
+        self.seen = b""
+
     def send(self, keys: bytes) -> None:
         os.write(self.master, keys)
 
@@ -102,14 +109,24 @@ class Terminal:
         assert self.seen.count(b"\x1b[<u") >= pushed
 
 
+def terminal(
+    trouble: str = "none", *, environ: dict[str, str] | None = None
+) -> contextlib.AbstractContextManager[Terminal]:
+    """A demo in a terminal, with a way to fail or hang at the key `j`."""
+    return terminal_with([sys.executable, "-c", SCRIPT, trouble], environ=environ)
+
+
 @contextlib.contextmanager
-def terminal(trouble: str = "none", *, environ: dict[str, str] | None = None) -> Iterator[Terminal]:
-    """A console in a terminal of 80x24, with a way to fail or hang at the key `j`."""
+def terminal_with(
+    command: Sequence[str], *, environ: dict[str, str] | None = None, directory: Path | None = None
+) -> Iterator[Terminal]:
+    """A command in a terminal of 80x24."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     before = termios.tcgetattr(slave)
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, trouble],
+        list(command),
+        cwd=directory,
         stdin=slave,
         stdout=slave,
         stderr=slave,
