@@ -14,6 +14,7 @@ from textual.app import ComposeResult
 from flodl_console.actions import Scope
 from flodl_console.messages import RankChosen
 from flodl_console.registry import bindings_in
+from flodl_console.renderables.verdict_lines import verdict_lines
 from flodl_console.screens.console_screen import ConsoleScreen
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.texts import fit_line
@@ -22,6 +23,9 @@ from flodl_console.view.topology import NodeKind, TopologyPanel, TreeLine, topol
 from flodl_console.view.waits import run_verdict
 from flodl_console.widgets.marked_lines import MarkedLines
 from flodl_console.widgets.phrase_lines import PhraseLines
+
+MARGIN_CELLS: Final = 2
+"""Left and right of the first lines."""
 
 _PLAIN_KINDS: Final = frozenset({NodeKind.LAUNCHER, NodeKind.HOST})
 
@@ -66,8 +70,9 @@ class TopologyScreen(ConsoleScreen):
     def show_view(self, view: ConsoleView) -> None:
         """Draw the tree as it is now."""
         self._panel = panel = topology_panel(view)
+        verdict = verdict_lines(run_verdict(view), width=max(1, self.size.width - MARGIN_CELLS))
         summary = (Phrase(panel.summary, Tone.DIM),)
-        self.head.lines = (run_verdict(view).line, *([summary] if panel.summary else []))
+        self.head.lines = (*verdict, *([summary] if panel.summary else []))
         self._draw()
 
     def text_to_copy(self) -> str:
@@ -83,7 +88,7 @@ class TopologyScreen(ConsoleScreen):
     def on_resize(self, event: events.Resize) -> None:
         """Draw anew for another width."""
         del event
-        self._draw()
+        self.show_view(self.view)
 
     def action_move(self, rows: int) -> None:
         """Choose another line."""

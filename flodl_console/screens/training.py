@@ -19,6 +19,7 @@ from flodl_console.messages import RankChosen
 from flodl_console.registry import bindings_in
 from flodl_console.renderables.end_lines import end_lines
 from flodl_console.renderables.fact_lines import cycle_lines, elche_lines
+from flodl_console.renderables.verdict_lines import verdict_lines
 from flodl_console.screens.console_screen import ConsoleScreen
 from flodl_console.view.cycle import cycle_panel
 from flodl_console.view.elche import elche_panel
@@ -69,7 +70,6 @@ class TrainingScreen(ConsoleScreen):
 
     CSS = """
     #training-verdict, #training-header { padding: 0 1; }
-    #training-verdict { height: 1; }
     #rank-filter { height: 1; padding: 0 1; display: none; }
     #training-below { height: 1fr; layout: vertical; }
     #training-facts { height: auto; padding: 0 1; }
@@ -140,8 +140,8 @@ class TrainingScreen(ConsoleScreen):
         width = self.size.width - MARGIN_CELLS
         if width < 1:
             return
+        self.verdict.lines = verdict_lines(run_verdict(view), width=width)
         plan = self._arrange(view)
-        self.verdict.lines = (run_verdict(view).line,)
         header = header_panel(view)
         self.header.lines = (
             ()
@@ -267,6 +267,7 @@ class TrainingScreen(ConsoleScreen):
         ranks = 0 if document is None else len(document.ranks)
         over = end_panel(view).is_over
         extra = int(self.link_line.display) + int(self.filter_field.display)
+        extra += len(self.verdict.lines) - 1
         height = max(1, self.size.height - FRAME_LINES - extra)
         plan = training_plan(self.size.width, height, ranks=ranks, is_over=over)
         self.set_class(over, "-over")

@@ -30,9 +30,9 @@ class PlotPanel(Widget):
 
     plot: reactive[Plot | None] = reactive(None)
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(self) -> None:
         """Begin with nothing drawn."""
-        super().__init__(id=id, classes=classes)
+        super().__init__()
         self._drawn: list[Strip] = []
         self._drawn_for: tuple[Plot | None, Size, str] | None = None
 

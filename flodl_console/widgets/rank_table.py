@@ -10,6 +10,7 @@ Who drives it: the Training screen sets `table` and `choice`, and answers
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 
 from rich.style import Style
@@ -29,9 +30,11 @@ from flodl_console.renderables.rank_strips import (
 )
 from flodl_console.themes import tone_style
 from flodl_console.view.ranks import ColumnKey, RankChoice, RankRow, RankTable
-from flodl_console.view.ranks_layout import place_columns
+from flodl_console.view.ranks_layout import PlacedColumn, place_columns
 from flodl_console.view.row_cursor import clamped, first_in_sight, followed
 from flodl_console.view.tones import Tone
+
+_placed = lru_cache(maxsize=64)(place_columns)
 
 
 class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
@@ -64,11 +67,10 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
     host_cells: reactive[int] = reactive(0)
     """Of the longest host, whether it is in sight or not."""
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(self) -> None:
         """Begin without ranks."""
-        super().__init__(id=id)
+        super().__init__()
         self._cursor_row = 0
-        self._columns = place_columns(0)
 
     @property
     def rows_in_sight(self) -> int:
@@ -79,6 +81,10 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
     def row_cells(self) -> int:
         """Cells of a line, without the scroll bar."""
         return self.scrollable_content_region.width
+
+    @property
+    def _columns(self) -> tuple[PlacedColumn, ...]:
+        return _placed(self.row_cells - CURSOR_CELLS, host_cells=self.host_cells)
 
     @property
     def first_row(self) -> int:
@@ -116,10 +122,6 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
             return
         self._refresh_changes(old.rows, new.rows)
 
-    def watch_host_cells(self) -> None:
-        """Give the host as much room as it needs."""
-        self._place_columns()
-
     def watch_cursor_rank(self, old: int | None, new: int | None) -> None:
         """Draw the two rows between which the mark went."""
         rows = () if self.table is None else self.table.rows
@@ -133,13 +135,12 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         if self.show_vertical_scrollbar:
             self.vertical_scrollbar.position = new_value
         if round(old_value) != round(new_value):
-            self._want_rows()
+            self.post_message(self.RowsWanted())
 
     def on_resize(self, event: events.Resize) -> None:
         """Ask for as many rows as there is room for."""
         del event
-        self._place_columns()
-        self._want_rows()
+        self.post_message(self.RowsWanted())
         self._show_cursor()
 
     def render_line(self, y: int) -> Strip:
@@ -150,10 +151,6 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
             return self._draw_row(row).apply_style(behind)
         strip = self._draw_notice(y) if row is None else self._draw_row(row)
         return strip.apply_style(self.rich_style)
-
-    def _place_columns(self) -> None:
-        room = self.row_cells - CURSOR_CELLS
-        self._columns = place_columns(room, host_cells=self.host_cells)
 
     def _row_at(self, y: int) -> RankRow | None:
         rows = () if self.table is None else self.table.rows
@@ -189,9 +186,6 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         first = first_in_sight(self.first_row, self._cursor_row, self.rows_in_sight)
         if first != self.first_row:
             self.scroll_to(y=first, animate=False, immediate=True)
-
-    def _want_rows(self) -> None:
-        self.post_message(self.RowsWanted())
 
     def _refresh_changes(self, old: Sequence[RankRow], new: Sequence[RankRow]) -> None:
         """Have those cells drawn again in which the rows in sight differ."""
