@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from flodl_console.renderables.bars import bar, quorum_bar
 from flodl_console.renderables.wrapping import beside, line_cells, wrapped
 from flodl_console.view.actions import ActionOffer
 from flodl_console.view.texts import cell_width, fit, pad
@@ -18,8 +19,6 @@ from flodl_console.view.window import Countdown, HostRow, QuorumGauge, RefusalRo
 
 LABEL_CELLS: Final = 9
 MAX_BAR_CELLS: Final = 40
-_FULL: Final = "█"
-_EMPTY: Final = "░"
 _GAP: Final = Phrase("  ")
 
 
@@ -95,24 +94,13 @@ def start_lines(start: ActionOffer, width: int) -> Iterator[Line]:
 
 
 def _quorum(gauge: QuorumGauge, width: int) -> Iterator[Line]:
-    bar = _quorum_bar(gauge, min(MAX_BAR_CELLS, width - LABEL_CELLS))
+    drawn = quorum_bar(gauge, min(MAX_BAR_CELLS, width - LABEL_CELLS))
     label = Phrase(pad("ranks", LABEL_CELLS), Tone.DIM)
-    if LABEL_CELLS + line_cells(bar) + 2 + cell_width(gauge.text) <= width:
-        yield (label, *bar, _GAP, Phrase(gauge.text, gauge.tone))
+    if LABEL_CELLS + line_cells(drawn) + 2 + cell_width(gauge.text) <= width:
+        yield (label, *drawn, _GAP, Phrase(gauge.text, gauge.tone))
     else:
-        yield (label, *bar)
+        yield (label, *drawn)
         yield (Phrase(" " * LABEL_CELLS), Phrase(fit(gauge.text, width - LABEL_CELLS), gauge.tone))
-
-
-def _quorum_bar(gauge: QuorumGauge, cells: int) -> Line:
-    scale = max(1, gauge.scale_ranks)
-    full = min(cells, round(cells * gauge.joined_ranks / scale))
-    if 0 < gauge.joined_ranks < scale:
-        full = min(max(1, full), cells - 1)
-    mark = min(cells - 1, max(0, round(cells * gauge.quorum_ranks / scale) - 1))
-    drawn = [_FULL if place < full else _EMPTY for place in range(cells)]
-    before, after = "".join(drawn[:mark]), "".join(drawn[mark + 1 :])
-    return (Phrase(before, gauge.tone), Phrase("│", Tone.ACCENT), Phrase(after, gauge.tone))
 
 
 def _countdown(countdown: Countdown, width: int) -> Iterator[Line]:
@@ -122,8 +110,7 @@ def _countdown(countdown: Countdown, width: int) -> Iterator[Line]:
     if countdown.fraction_left is not None:
         cells = min(MAX_BAR_CELLS, room - 2 - cell_width(countdown.text))
         if cells >= 8:
-            full = round(cells * countdown.fraction_left)
-            line += [Phrase(_FULL * full + _EMPTY * (cells - full), countdown.tone), _GAP]
+            line += [Phrase(bar(countdown.fraction_left, cells), countdown.tone), _GAP]
     line.append(Phrase(fit(countdown.text, width - line_cells(tuple(line))), countdown.tone))
     left = width - line_cells(tuple(line)) - 2
     if countdown.outcome and cell_width(countdown.outcome) <= left:
