@@ -148,7 +148,7 @@ class StatusBoard:
                 await self._changed.wait()
 
     def refuse(self, refused: RefusedHost) -> RefusalState:
-        """Take a refusal; returns it as it is shown, clean."""
+        """Take a refusal; returns it clean, as it is shown. It replaces an equal one before it."""
         clean = self.history.clean
         row = RefusalState(
             host=clean(refused.host)[:MAX_SHOWN_CHARS],
@@ -157,6 +157,8 @@ class StatusBoard:
             fix=clean(refused.fix),
             at=clock.utc_iso(),
         )
+        for same in [one for one in self._refusals if _is_repeat(one, row)]:
+            self._refusals.remove(same)
         self._refusals.append(row)
         return row
 
@@ -168,3 +170,7 @@ class StatusBoard:
         self._resources[stats.rank] = resources_of(
             before[1] if before else None, stats, now - before[0] if before else 0.0
         )
+
+
+def _is_repeat(one: RefusalState, other: RefusalState) -> bool:
+    return (one.host, one.reason) == (other.host, other.reason)

@@ -30,6 +30,9 @@ _TOLD: Final[Mapping[str, str]] = {
 }
 """Announcements that are events of their own, and the names of those events."""
 
+_REFUSED: Final = "host_refused"
+_MOST_REFUSED: Final = 256
+
 _FOLDED: Final[Mapping[str, str]] = {"window_cut": "info", "samples_dropped": "warn"}
 """Announcements that may come with every window, and their severity."""
 
@@ -46,6 +49,7 @@ class RunStory:
         self._folded = AlertBook()
         self._lost_hosts: set[HostName] = set()
         self._drained: set[HostName] = set()
+        self._refused: dict[str, RefusalState] = {}
         self._last_window: RecordWindow | None = None
         self._is_open = False
 
@@ -98,17 +102,13 @@ class RunStory:
         )
 
     def host_refused(self, refusal: RefusalState) -> None:
-        """A host was turned away; the refusal is clean already."""
-        self.history.tell(
-            Happening(
-                kind=EventKind.REFUSAL,
-                name="host_refused",
-                severity="warn",
-                host=refusal.host,
-                text=f"{refusal.host} at {refusal.address} was refused: {refusal.reason}",
-                fix=refusal.fix,
-            )
-        )
+        """A host was turned away; the refusal is clean already. One that dials on is folded."""
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.clear()
+        path = f"{refusal.host}: {refusal.reason}"
+        self._refused[path] = refusal
+        text = f"{refusal.host} at {refusal.address} was refused: {refusal.reason}"
+        self._fold(_REFUSED, text, "warn", path=path)
 
     # -- the formed world ------------------------------------------------------------
 
@@ -218,16 +218,20 @@ class RunStory:
             )
         )
 
-    def _fold(self, name: str, text: str, severity: str) -> None:
+    def _fold(self, name: str, text: str, severity: str, *, path: str = "root") -> None:
         for record in self._folded.raise_alert(
-            name, "root", detail=text, now=clock.now(), severity=severity
+            name, path, detail=text, now=clock.now(), severity=severity
         ):
             self._keep_folded(record)
 
     def _keep_folded(self, record: AlertRecord) -> None:
+        is_refusal = record.alert_class == _REFUSED
+        refusal = self._refused.get(record.path) if is_refusal else None
         self.history.tell(
             Happening(
-                kind=EventKind.LIFECYCLE,
+                kind=EventKind.REFUSAL if is_refusal else EventKind.LIFECYCLE,
+                host=refusal.host if refusal else None,
+                fix=refusal.fix if refusal else "",
                 name=record.alert_class,
                 severity=record.severity,
                 text=record.detail,

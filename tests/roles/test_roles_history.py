@@ -117,6 +117,20 @@ def test_a_refusal_is_an_event_with_its_reason_and_fix(story):
     assert event["fix"] == "copy it"
 
 
+def test_a_host_that_dials_on_after_a_refusal_is_one_event_with_a_count(story):
+    for host in ("blue", "green", *["blue"] * 30):
+        story.host_refused(
+            RefusalState(host=host, address="10.0.0.9:5", reason="another dataset", at="x")
+        )
+    assert [(event["host"], event["count"]) for event in events(story)] == [
+        ("blue", 1),
+        ("green", 1),
+    ]
+    story.ended(3, "failed", "no world formed")
+    assert [event["count"] for event in events(story)] == [1, 1, 30, 1]
+    assert events(story)[2]["kind"] == "refusal"
+
+
 def test_the_first_waiting_opens_the_window_and_later_phases_are_changes(story):
     for phase in (ClusterPhase.WAITING, ClusterPhase.STAGING, ClusterPhase.WAITING):
         story.phase_changed(phase, "because")
