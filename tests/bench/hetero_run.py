@@ -32,6 +32,7 @@ class HeteroRun:
 
     Args:
         sleeps_ms: what each rank's step waits, one a rank.
+        job: a job of the product that notes nothing; the one of the bench if None.
         job_args: further arguments of the job.
         options: of `flodl headless`, beside those that every measurement has.
 
@@ -43,6 +44,7 @@ class HeteroRun:
         self,
         sleeps_ms: Sequence[float],
         *,
+        job: str | None = None,
         job_args: dict[str, object] | None = None,
         options: Sequence[str] = (),
     ) -> None:
@@ -51,13 +53,12 @@ class HeteroRun:
         self._tally_path = (memory if memory.is_dir() else self._home) / f"{self._home.name}.tally"
         self.tally = Tally.create(self._tally_path, len(sleeps_ms))
         self._stem = self._home / "end" / "weights"
-        args = {
-            "tally": self._tally_path,
-            "sleeps_ms": ",".join(f"{sleep:g}" for sleep in sleeps_ms),
-            **(job_args or {}),
-        }
+        args = dict(job_args or {})
+        if job is None:
+            args["tally"] = self._tally_path
+            args["sleeps_ms"] = ",".join(f"{sleep:g}" for sleep in sleeps_ms)
         command = [
-            *(sys.executable, "-m", "flodl_core.cli.main", "headless", f"{JOB}:job"),
+            *(sys.executable, "-m", "flodl_core.cli.main", "headless", job or f"{JOB}:job"),
             *("--ranks", str(len(sleeps_ms)), "--devices", "cpu", "--port", "0", "--json"),
             *("--checkpoint-every-s", "0", "--save-path", str(self._stem)),
             *("--run-dir", str(self._home / "runs"), *options),

@@ -1,0 +1,116 @@
+"""How near unequal ranks of the recipe `synthetic` come to the sum of what each does alone.
+
+    python tests/bench/recipe_share.py --steps 5,5,60 --rounds 3
+    python tests/bench/recipe_share.py --steps 10,10,10,10 --overhead-target 0.02
+
+Everything is the product: first a run of one rank for each different step, with
+windows so long that averaging with itself costs nothing, then the run of all ranks. What
+is compared is batches a second by the status document, over a span that begins after 12
+windows. Reading data is in both, as it is for whoever trains on one device alone. Quiet
+machine, one script at a time. It asserts nothing.
+"""
+
+import argparse
+import statistics
+from collections.abc import Sequence
+
+from hetero_run import HeteroRun
+from hetero_tally import rest
+
+WINDOWS = 12
+SAMPLES = 100_000_000
+
+
+class RecipeRun(HeteroRun):
+    """A run of the recipe."""
+
+    def __init__(self, steps_ms: Sequence[float], *, options: Sequence[str]) -> None:
+        super().__init__(
+            steps_ms,
+            job="synthetic",
+            job_args={
+                "samples": SAMPLES,
+                "epochs": 1,
+                "step_ms": ",".join(f"{step:g}" for step in steps_ms),
+            },
+            options=["--mode", "cpu_cadence", *options],
+        )
+
+    def rate(self, seconds: float) -> float:
+        """Return all ranks' batches a second over a span."""
+        first, began = self._done()
+        rest(seconds)
+        last, ended = self._done()
+        return (last - first) / (ended - began)
+
+    def wait_for_batches(self, count: int) -> None:
+        """Wait until the ranks have done so many batches together."""
+        self._wait(lambda state: _batches(state) >= count, f"{count} batches", 60.0)
+
+    def _done(self) -> tuple[int, float]:
+        state = self.state()
+        return _batches(state), float(state["run"]["uptime_s"])
+
+
+def _batches(state: dict[str, object]) -> int:
+    ranks = state.get("ranks")
+    return sum(rank["batch_count"] for rank in ranks) if isinstance(ranks, list) else 0
+
+
+def solo_rate(step_ms: float, seconds: float) -> float:
+    """Return the batches a second of one rank alone."""
+    with RecipeRun([step_ms], options=["--anchor", "1000", "--max-anchor", "1000"]) as run:
+        run.wait_for_batches(30)
+        return run.rate(seconds)
+
+
+def cohort_rate(
+    steps_ms: Sequence[float], seconds: float, options: Sequence[str]
+) -> tuple[float, list[int], list[int]]:
+    """Return the batches a second of all ranks, and the counts after 12 windows and at the end."""
+    with RecipeRun(steps_ms, options=options) as run:
+        early = run.wait_for_averages(1 + WINDOWS)
+        rate = run.rate(seconds)
+        late = run.state()
+        return rate, early["elche"]["batch_counts"], late["elche"]["batch_counts"]
+
+
+def main() -> None:
+    """Measure and print."""
+    words = argparse.ArgumentParser()
+    words.add_argument("--steps", default="5,5,60")
+    words.add_argument("--rounds", type=int, default=3)
+    words.add_argument("--seconds", type=float, default=10.0)
+    words.add_argument("--solo", type=float, default=5.0, help="seconds of each rank alone")
+    words.add_argument("--overhead-target", type=float)
+    given = words.parse_args()
+    steps = [float(step) for step in given.steps.split(",")]
+    options = []
+    if given.overhead_target is not None:
+        options = ["--overhead-target", str(given.overhead_target)]
+    shares = []
+    for number in range(given.rounds):
+        solo = {step: solo_rate(step, given.solo) for step in dict.fromkeys(steps)}
+        ideal = sum(solo[step] for step in steps)
+        rate, early, late = cohort_rate(steps, given.seconds, options)
+        shares.append(rate / ideal)
+        slowest = max(steps)
+        off = [
+            count / early[steps.index(slowest)] / (solo[step] / solo[slowest]) - 1
+            for count, step in zip(early, steps, strict=True)
+        ]
+        alone = " ".join(f"{solo[step]:.1f}" for step in steps)
+        print(
+            f"round {number + 1}: share {shares[-1]:.3f}, {rate:.1f} of {ideal:.1f} batches/s"
+            f" (alone {alone}); counts after {WINDOWS} windows {early}, off the ratio "
+            f"{' '.join(f'{one:+.1%}' for one in off)}, at the end {late}",
+            flush=True,
+        )
+    print(
+        f"share: median {statistics.median(shares):.3f} ({min(shares):.3f}-{max(shares):.3f})"
+        f"   steps {given.steps} {' '.join(options)}"
+    )
+
+
+if __name__ == "__main__":
+    main()
