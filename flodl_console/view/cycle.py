@@ -41,7 +41,7 @@ class CyclePanel:
     tone: Tone
     glyph: Glyph
     cycle: str
-    """`cycle 41`, at most 20 cells."""
+    """`cycle 41` or `no cycle yet`, at most 20 cells."""
     version: str
     """`version 40`, at most 20 cells: commits so far."""
     gauge: float | None
@@ -81,7 +81,8 @@ def cycle_panel(view: ConsoleView) -> CyclePanel:
     outcome, awaited = (STALL_OUTCOME, _awaited(document)) if is_pending else ("", "")
     last_outcome, last_tone = _last(reduce)
     overhead, overhead_tone = overhead_of(document.elche)
-    cycle, version = f"cycle {count(reduce.cycle)}", f"version {count(reduce.version)}"
+    cycle = f"cycle {count(reduce.cycle)}" if reduce.cycle >= 0 else "no cycle yet"
+    version = f"version {count(reduce.version)}"
     word = "Pending" if is_pending else "Idle"
     glyph = Glyph.REDUCING if is_pending else Glyph.WAITING
     last_sync = span_ms(reduce.last_sync_ms)

@@ -17,6 +17,8 @@ MAX_HOST_CELLS: Final = 24
 GONE: Final = frozenset({RankPhase.LOST, RankPhase.DONE, RankPhase.STOPPED})
 """States of ranks that take no part any more."""
 
+_STARTING: Final = frozenset({RankPhase.SPAWNING, RankPhase.JOINING})
+
 OPEN_PHASES: Final = (ClusterPhase.WAITING, ClusterPhase.STAGING)
 """Phases in which hosts may join."""
 
@@ -55,6 +57,11 @@ def alive_ranks(document: StateDocument) -> tuple[RankState, ...]:
 def lost_ranks(document: StateDocument) -> tuple[RankState, ...]:
     """Return the ranks that died."""
     return tuple(rank for rank in document.ranks if rank.state is RankPhase.LOST)
+
+
+def starting_ranks(document: StateDocument) -> tuple[RankState, ...]:
+    """Return the ranks that have not met the others yet."""
+    return tuple(rank for rank in document.ranks if rank.state in _STARTING)
 
 
 def unacknowledged(document: StateDocument) -> tuple[RankState, ...]:

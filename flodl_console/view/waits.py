@@ -19,6 +19,7 @@ from flodl_console.view.facts import (
     is_over,
     lost_ranks,
     place_of,
+    starting_ranks,
     unacknowledged,
 )
 from flodl_console.view.formats import (
@@ -44,6 +45,8 @@ SHORT_CELLS: Final = 76
 TEXT_CELLS: Final = 160
 URGENT_PART: Final = 0.5
 """From this part of its ceiling on, a wait is bad."""
+START_PATIENCE_PART: Final = 0.25
+"""While ranks start, a wait of the run is usual up to this part of its ceiling."""
 ALERT_SHOWN_S: Final = 120.0
 """An alert that is younger belongs to the verdict."""
 _LOSSES: Final = frozenset({"rank_lost", "host_lost"})
@@ -254,6 +257,10 @@ def _progressing(
 def _told_well(document: StateDocument, *, alive: int) -> _Finding:
     total = len(document.ranks)
     saving = document.checkpoint is not None and document.checkpoint.saving
+    starting = len(starting_ranks(document))
+    if starting:
+        text = f"starting: {total - starting} of {plural(total, 'rank')} are there"
+        return _Finding(Tone.INFO, text, text)
     if alive < total:
         text = f"ending: {total - alive} of {plural(total, 'rank')} are done"
     else:
@@ -310,8 +317,14 @@ def wait_rows(document: StateDocument) -> tuple[WaitRow, ...]:
         rank.rank: (finite(rank.ms_per_batch) or 0.0) / 1_000 for rank in document.ranks
     }
     hosts: dict[int | None, str] = {rank.rank: rank.host for rank in document.ranks}
+    patience = START_PATIENCE_PART if starting_ranks(document) else 0.0
     rows = [
-        _wait_row(wait, host=wait.host or hosts.get(wait.rank), usual_s=usual_s.get(wait.rank, 0.0))
+        _wait_row(
+            wait,
+            host=wait.host or hosts.get(wait.rank),
+            usual_s=usual_s.get(wait.rank, 0.0),
+            patience=patience if wait.rank is None else 0.0,
+        )
         for wait in document.waits
     ]
     return tuple(sorted(rows, key=_urgency))
@@ -322,7 +335,7 @@ def _urgency(row: WaitRow) -> tuple[bool, bool, float]:
     return mild, row.remaining_s is None, row.remaining_s or 0.0
 
 
-def _wait_row(wait: WaitState, *, host: str | None, usual_s: float) -> WaitRow:
+def _wait_row(wait: WaitState, *, host: str | None, usual_s: float, patience: float) -> WaitRow:
     age, ceiling = finite(wait.age_s), finite(wait.ceiling_s)
     fraction = part_of(age, ceiling)
     return WaitRow(
@@ -332,15 +345,15 @@ def _wait_row(wait: WaitState, *, host: str | None, usual_s: float) -> WaitRow:
         outcome=says(wait.outcome, 80),
         remaining_s=None if age is None or ceiling is None else max(0.0, ceiling - age),
         fraction=fraction,
-        tone=_wait_tone(age or 0.0, fraction or 0.0, usual_s=usual_s),
+        tone=_wait_tone(age or 0.0, fraction or 0.0, usual_s=usual_s, patience=patience),
         rank=wait.rank,
     )
 
 
-def _wait_tone(age_s: float, fraction: float, *, usual_s: float) -> Tone:
+def _wait_tone(age_s: float, fraction: float, *, usual_s: float, patience: float) -> Tone:
     if fraction >= URGENT_PART:
         return Tone.BAD
-    return Tone.INFO if age_s < 3 * usual_s else Tone.WARN
+    return Tone.INFO if age_s < 3 * usual_s or fraction < patience else Tone.WARN
 
 
 def _missing(document: StateDocument) -> tuple[str, ...]:

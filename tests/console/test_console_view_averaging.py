@@ -64,6 +64,11 @@ def test_an_idle_cycle_waits_for_nothing():
     )
 
 
+def test_before_the_first_cycle_there_is_no_number():
+    panel = cycle_panel(view_of(training(reduce=reducing(state="idle", cycle=-1))))
+    assert panel.cycle == "no cycle yet"
+
+
 def test_a_pending_cycle_shows_its_time_against_the_ceiling_and_what_follows():
     panel = cycle_panel(view_of(training(reduce=reducing())))
     assert (panel.word, panel.pending, panel.tone) == ("Pending", "12.1 / 300 s", Tone.INFO)

@@ -224,6 +224,25 @@ def test_ranks_that_are_done_are_not_missing():
     assert found.short == "ending: 2 of 3 ranks are done; nobody is missing, late or slow"
 
 
+def test_ranks_that_start_are_neither_missing_nor_training():
+    ranks = (rank(0), rank(1, state=RankPhase.JOINING), rank(2, state=RankPhase.SPAWNING))
+    found = verdict(training(*ranks))
+    assert (found.tone, found.short) == (Tone.INFO, "starting: 1 of 3 ranks are there")
+
+
+@pytest.mark.parametrize(
+    ("age_s", "tone"), [(29.0, Tone.INFO), (30.0, Tone.WARN), (60.0, Tone.BAD)]
+)
+def test_a_start_is_given_a_quarter_of_its_ceiling_before_it_warns(age_s, tone):
+    wait = WaitState(
+        phase="never heard from: ranks 1", age_s=age_s, ceiling_s=120.0, outcome="the run fails"
+    )
+    ranks = (rank(0), rank(1, state=RankPhase.SPAWNING))
+    found = verdict(training(*ranks, waits=(wait,)))
+    assert found.tone is tone
+    assert found.short.endswith(f"{age_s:.1f} / 120 s → the run fails")
+
+
 def test_a_silent_rank_is_named_with_its_ceiling_and_what_follows():
     ranks = (rank(0), rank(1), rank(2, "blue", heartbeat_age_s=12.1))
     found = verdict(training(*ranks, waits=(SILENT,)))

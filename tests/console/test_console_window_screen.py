@@ -71,7 +71,7 @@ def test_the_quorum_bar_fills_with_the_ranks_that_are_in() -> None:
     line = next(line for line in drawn("waiting", 77) if line.startswith("ranks"))
     bar = line.removeprefix("ranks").split()[0]
     assert len(bar) == 40
-    assert bar.count("█") == 27, "two thirds of 40"
+    assert bar.count("█") == 26, "two thirds of the 39 beside the mark"
     assert bar[-1] == "│", "the quorum is at the right end"
 
 
