@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
-from textual import on
+import rich
+from rich.traceback import Traceback
+from textual import events, on
 from textual.app import App
 from textual.filter import LineFilter
+from textual.widgets import Input
 from textual.worker import Worker
 
 from flodl_console.actions import Scope
@@ -261,6 +264,15 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.action_show("rank")
 
     # Textual's own questions.
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Keep the cursor of every field still, the palette's too: nothing here blinks."""
+        if isinstance(event.widget, Input):
+            event.widget.cursor_blink = False
+
+    def _fatal_error(self) -> None:
+        """Print the traceback of a bug without local variables: one may be a token."""
+        self.panic(Traceback(show_locals=False, width=None, suppress=[rich]))
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return Textual's filters and ours, for terminals without colour or Unicode."""

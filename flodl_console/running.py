@@ -32,7 +32,7 @@ def run_console(settings: ConsoleSettings) -> int:
         app.before_leaving = start_alarm
         app.run(mouse=False)
     code = ExitCode.FAILED if app.return_code is None else app.return_code
-    if code == ExitCode.DONE and (words := farewell(app.latest)):
+    if code in (ExitCode.DONE, ExitCode.FAILED) and (words := farewell(app.latest)):
         sys.stdout.write(words + "\n")
     return code
 

@@ -134,12 +134,11 @@ class FormScreen(ConsoleScreen):
             row.hint = review.placeholders.get(row.name or "", row.hint)
         self._review = review
         self.launch_line.is_ready = review.is_good
+        wrong = review.elsewhere or next(iter(review.complaints.values()), "")
         if review.is_good:
             self._tell("flodl " + " ".join(review.words), Tone.DIM)
-        elif review.elsewhere:
-            self._tell(f"{Glyph.BAD} {review.elsewhere}\nfix: {review.fix}", Tone.BAD)
         else:
-            self._tell(f"fix: {review.fix}", Tone.WARN)
+            self._tell(f"{Glyph.BAD} {wrong}\nfix: {review.fix}", Tone.WARN)
 
     def _tell(self, words: str, tone: Tone) -> None:
         lines = [clean(line) for line in words.splitlines()][:MAX_TOLD_LINES]

@@ -64,6 +64,10 @@ class FormRow(Horizontal):
         )
         yield Static(classes="note")
 
+    def on_mount(self) -> None:
+        """Show what the setting is."""
+        self._draw()
+
     def watch_complaint(self) -> None:
         """Say what is wrong."""
         self._draw()

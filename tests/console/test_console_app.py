@@ -306,6 +306,33 @@ async def test_a_failing_feed_ends_the_console_with_its_exception() -> None:
             pass
 
 
+async def test_a_traceback_shows_no_local_variable_as_it_may_be_a_token(capsys) -> None:
+    def failing() -> None:
+        token = "0f1e2d3c4b5a" + "69788796a5b4c3d2e1f0"
+        raise RuntimeError(f"a bug with {len(token)} characters")
+
+    async def meet_the_bug() -> None:
+        async with console(FakeFeed(scene("training"))) as pilot:
+            app_of(pilot).call_later(failing)
+            await settled(pilot)
+
+    with pytest.raises(RuntimeError, match="a bug with 32 characters"):
+        await meet_the_bug()
+    printed = "".join(capsys.readouterr())
+    assert "a bug with 32 characters" in printed
+    assert "0f1e2d3c4b5a69788796a5b4c3d2e1f0" not in printed
+
+
+@pytest.mark.parametrize("keys", [("5", "slash"), ("a",)])
+async def test_no_cursor_blinks(keys: tuple[str, ...]) -> None:
+    async with console(FakeFeed(scene("training"))) as pilot:
+        await pilot.press(*keys)
+        await settled(pilot)
+        focused = app_of(pilot).screen.focused
+        assert isinstance(focused, Input)
+        assert not focused.cursor_blink
+
+
 async def test_leaving_closes_the_feed() -> None:
     feed = FakeFeed(scene("training"))
     async with console(feed) as pilot:
