@@ -1,6 +1,6 @@
 """All actions of the console, in the order of the help.
 
-What it is: the lists of `keys` put together, by scope and by id.
+What it is: the lists of `keys` put together, by scope and by call.
 What it is not: what an action does.
 Who drives it: app and screens take their bindings from here; key bar, help and palette
 list what is here, and so does the page of keys in the documentation.
@@ -33,15 +33,6 @@ ALL_ACTIONS: Final[tuple[ConsoleAction, ...]] = (
     *HELP_ACTIONS,
     *DIALOG_ACTIONS,
 )
-
-BY_ID: Final = {action.id: action for action in ALL_ACTIONS}
-
-BY_BINDING: Final = {
-    f"{action.id}-{number}" if number else action.id: action
-    for action in ALL_ACTIONS
-    for number in range(len(action.keys))
-}
-"""Which action a binding's id stands for."""
 
 _WITHOUT_RUN: Final = frozenset(
     {"help", "theme", "next-field", "previous-field", "leave-field", "detach"}

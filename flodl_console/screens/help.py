@@ -94,6 +94,10 @@ class HelpScreen(ModalScreen[None], inherit_bindings=False):
             table.add_row(
                 Text(f"  {keys}", tone_style(theme, Tone.INFO)),
                 Text(action.title, tone_style(theme, Tone.INFO)),
-                Text(action.tooltip, tone_style(theme, Tone.DIM)),
+                Text(_explained(action), tone_style(theme, Tone.DIM)),
             )
         return table
+
+
+def _explained(action: ConsoleAction) -> str:
+    return f"{action.tooltip} A box asks first." if action.is_dangerous else action.tooltip

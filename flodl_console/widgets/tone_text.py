@@ -1,16 +1,14 @@
-"""Lines of a panel as text that Textual can draw.
+"""A line of a panel as text that Textual can draw.
 
 What it is: phrases with the colours of the theme.
 What it is not: any wording; panels hold the words.
 Who drives it: widgets, in `render`.
 """
 
-from collections.abc import Iterable
-
 from rich.text import Text
 
 from flodl_console.themes import tone_style
-from flodl_console.view.tones import Line, Phrase
+from flodl_console.view.tones import Line
 
 
 def toned(line: Line, theme: str) -> Text:
@@ -24,13 +22,3 @@ def toned(line: Line, theme: str) -> Text:
     for phrase in line:
         text.append(phrase.text, tone_style(theme, phrase.tone))
     return text
-
-
-def toned_lines(lines: Iterable[Line], theme: str) -> Text:
-    """Return several lines as one text."""
-    return Text("\n", no_wrap=True, overflow="ellipsis").join(toned(line, theme) for line in lines)
-
-
-def toned_phrase(phrase: Phrase, theme: str) -> Text:
-    """Return a phrase that may be wrapped at words."""
-    return Text(phrase.text, tone_style(theme, phrase.tone), end="")

@@ -16,8 +16,6 @@ from flodl_console.actions import ConsoleAction, Scope, bindings_of, shown_key
 from flodl_console.app import ConsoleApp
 from flodl_console.registry import (
     ALL_ACTIONS,
-    BY_BINDING,
-    BY_ID,
     action_called,
     actions_in,
     everywhere,
@@ -35,6 +33,12 @@ TYPED_KEYS = {"pageup", "pagedown", "home", "end", "shift+tab", "ctrl+c"}
 """Keys that a few keyboards lack: each has a twin, or another road."""
 TWINLESS = {"shift+tab"}
 
+BY_ID = {action.id: action for action in ALL_ACTIONS}
+BINDING_IDS = {
+    f"{action.id}-{number}" if number else action.id
+    for action in ALL_ACTIONS
+    for number in range(len(action.keys))
+}
 SCREENS = {screen.SCOPE: screen for screen in ConsoleApp.MODES.values()}
 
 
@@ -111,7 +115,7 @@ def test_every_binding_of_ours_has_a_tooltip_and_stands_in_the_registry() -> Non
             for binding in base.__dict__.get("BINDINGS", ()):
                 assert isinstance(binding, Binding)
                 assert binding.tooltip
-                assert binding.id in BY_BINDING
+                assert binding.id in BINDING_IDS
 
 
 def test_no_screen_inherits_a_binding_that_stands_in_no_help() -> None:
@@ -120,7 +124,7 @@ def test_no_screen_inherits_a_binding_that_stands_in_no_help() -> None:
             continue
         for key, bindings in cls._merge_bindings().key_to_bindings.items():
             for binding in bindings:
-                assert binding.id in BY_BINDING, f"{cls.__name__}: {key}"
+                assert binding.id in BINDING_IDS, f"{cls.__name__}: {key}"
 
 
 def test_no_widget_that_takes_the_focus_brings_keys_that_stand_in_no_help() -> None:
@@ -129,7 +133,7 @@ def test_no_widget_that_takes_the_focus_brings_keys_that_stand_in_no_help() -> N
             continue
         for key, bindings in cls._merge_bindings().key_to_bindings.items():
             for binding in bindings:
-                assert binding.id in BY_BINDING, f"{cls.__name__}: {key}"
+                assert binding.id in BINDING_IDS, f"{cls.__name__}: {key}"
 
 
 def test_each_key_of_an_action_is_a_binding_with_its_tooltip() -> None:
