@@ -1,6 +1,6 @@
 """The events: what happened, root causes first, consequences folded under them.
 
-What it is: the event list filtered, searched and folded, as texts.
+What it is: the event list filtered and folded, as texts.
 What it is not: the log.
 Who drives it: the Events screen; the Rank screen shows those of one rank.
 """
@@ -150,37 +150,6 @@ def events_panel(
         lost_text=_lost(view),
         empty_text="" if listed_events else _empty(view),
     )
-
-
-def find_event(
-    view: ConsoleView,
-    query: EventQuery,
-    text: str,
-    *,
-    after_seq: int | None = None,
-    is_backward: bool = False,
-) -> int | None:
-    """Return the number of the next event below the cursor that holds the words, wrapping.
-
-    Args:
-        view: of this moment.
-        query: which events are listed, and in which order; folded ones are not searched.
-        text: words that must all be in it.
-        after_seq: the event under the cursor; from the top if None or not listed.
-        is_backward: search upwards.
-    """
-    events = {event.seq: event for event in view.events}
-    seqs = events_panel(view, query, max_rows=0).seqs
-    words = text.casefold().split()
-    hits = [seq for seq in seqs if words and _holds(events[seq], words)]
-    if not hits:
-        return None
-    places = {seq: place for place, seq in enumerate(seqs)}
-    here = places.get(after_seq, len(seqs) if is_backward else -1) if after_seq else -1
-    if is_backward:
-        before = [seq for seq in hits if places[seq] < here]
-        return before[-1] if before else hits[-1]
-    return next((seq for seq in hits if places[seq] > here), hits[0])
 
 
 def root_seqs(events: Sequence[EventRecord]) -> Mapping[int, int]:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
 from flodl_console.view.facts import alive_ranks, unacknowledged
-from flodl_console.view.formats import age_of, duration, finite, milliseconds
+from flodl_console.view.formats import duration, finite, milliseconds
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.texts import clean
 from flodl_console.view.tones import Glyph, Tone
@@ -157,13 +157,19 @@ def _lateness(rank: RankState, wait: WaitState | None) -> str:
     follows = f", then {clean(wait.outcome)}" if wait is not None else ""
     if silent_s is not None and silent_s > LATE_AFTER_S:
         word = "busy" if rank.state is RankPhase.BUSY else "silent"
-        return f"{word} {age_of(silent_s, rank.heartbeat_ceiling_s)}{follows}"
+        return f"{word} {_of_ceiling(silent_s, rank.heartbeat_ceiling_s)}{follows}"
     if rank.state is RankPhase.BUSY:
         return f"busy, not answering{follows}"
     usual_s = (finite(rank.ms_per_batch) or 0.0) / 1_000
     if in_batch_s is not None and in_batch_s > max(LATE_AFTER_S, LATE_BATCHES * usual_s):
-        return f"in a batch {age_of(in_batch_s, rank.progress_ceiling_s)}{follows}"
+        return f"batch {_of_ceiling(in_batch_s, rank.progress_ceiling_s)}{follows}"
     return ""
+
+
+def _of_ceiling(age_s: float, ceiling_s: float | None) -> str:
+    """Return an age that is whole also where what follows it is cut away."""
+    ceiling = finite(ceiling_s)
+    return f"{duration(age_s)}{'' if ceiling is None else f' of {duration(ceiling)}'}"
 
 
 def _usual_times(

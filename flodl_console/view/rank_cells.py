@@ -94,7 +94,8 @@ def _age(age_s: float | None, ceiling_s: float | None, *, plain: Tone) -> Phrase
 
 
 def _note(marked: Marked, *, is_anchor: bool) -> str:
-    parts = [marked.note] if marked.note else []
+    word = "slow " if marked.mark is RankMark.SLOW else ""
+    parts = [f"{word}{marked.note}"] if marked.note else []
     if is_anchor:
         parts.append("anchor")
     return ", ".join(parts)

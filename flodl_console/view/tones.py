@@ -63,16 +63,6 @@ Line: TypeAlias = tuple[Phrase, ...]
 RANKING: Final = (Tone.DIM, Tone.INFO, Tone.ACCENT, Tone.OK, Tone.WARN, Tone.BAD)
 """From harmless to grave."""
 
-TONE_GLYPHS: Final = {
-    Tone.OK: Glyph.OK,
-    Tone.INFO: Glyph.INFO,
-    Tone.WARN: Glyph.WARN,
-    Tone.BAD: Glyph.BAD,
-    Tone.DIM: Glyph.INFO,
-    Tone.ACCENT: Glyph.INFO,
-}
-"""The mark beside a text of a tone, where nothing more exact is known."""
-
 
 def gravest(*tones: Tone) -> Tone:
     """Return the gravest of some tones; DIM of none."""

@@ -1,9 +1,9 @@
-"""Events: filtered, searched, root causes first with what follows folded under them."""
+"""Events: filtered, root causes first with what follows folded under them."""
 
 import pytest
 from console_documents import document, event, events_page, training, view_of
 
-from flodl_console.view.events import EventQuery, event_row, events_panel, find_event, root_seqs
+from flodl_console.view.events import EventQuery, event_row, events_panel, root_seqs
 from flodl_console.view.fold import fold
 from flodl_console.view.model import initial
 from flodl_console.view.tones import Glyph, Tone
@@ -147,30 +147,6 @@ def test_an_event_without_a_sentence_is_called_by_its_name():
 
 def test_an_unknown_severity_counts_as_the_least():
     assert listed(EventQuery(min_severity="strange")).seqs == (20, 10, 2, 1)
-
-
-def find(text, **parts):
-    view = view_of(training(), events=ALL)
-    return find_event(view, EventQuery(is_all_unfolded=True), text, **parts)
-
-
-def test_a_search_goes_down_from_the_cursor_and_wraps():
-    assert find("lost") == 10
-    assert find("lost", after_seq=10) == 11
-    assert find("lost", after_seq=12) == 10
-    assert find("lost", after_seq=999) == 10
-
-
-def test_a_search_upwards_wraps_too():
-    assert find("lost", after_seq=11, is_backward=True) == 10
-    assert find("lost", after_seq=10, is_backward=True) == 12
-    assert find("lost", is_backward=True) == 12
-    assert find("lost", after_seq=999, is_backward=True) == 12
-
-
-def test_a_search_finds_nothing_without_words_or_hits():
-    assert find("") is None
-    assert find("green") is None
 
 
 @pytest.mark.parametrize(

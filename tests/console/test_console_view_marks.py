@@ -43,7 +43,7 @@ def test_a_lost_rank_is_missing_with_its_cause(cause, note):
 def test_a_rank_that_is_silent_for_over_five_seconds_is_late():
     assert mark_of(training(rank(0, heartbeat_age_s=5.0))).mark is RankMark.NONE
     marked = mark_of(training(rank(0, heartbeat_age_s=7.2)))
-    assert (marked.mark, marked.note) == (RankMark.LATE, "silent 7.2 / 30 s")
+    assert (marked.mark, marked.note) == (RankMark.LATE, "silent 7.2 s of 30 s")
 
 
 def test_a_late_rank_says_what_its_wait_will_end_in():
@@ -51,14 +51,19 @@ def test_a_late_rank_says_what_its_wait_will_end_in():
         rank=0, host="red", phase="silent", age_s=7.2, ceiling_s=30, outcome="it is lost"
     )
     marked = mark_of(training(rank(0, heartbeat_age_s=7.2), waits=(wait,)))
-    assert marked.note == "silent 7.2 / 30 s, then it is lost"
+    assert marked.note == "silent 7.2 s of 30 s, then it is lost"
+
+
+def test_a_silent_rank_without_a_ceiling_says_how_long():
+    shown = training(rank(0, heartbeat_age_s=7.2, heartbeat_ceiling_s=None))
+    assert mark_of(shown).note == "silent 7.2 s"
 
 
 def test_a_busy_rank_is_late_also_before_it_is_silent():
     busy = rank(0, state=RankPhase.BUSY, heartbeat_age_s=2.0)
     assert mark_of(training(busy)).note == "busy, not answering"
     silent = rank(0, state=RankPhase.BUSY, heartbeat_age_s=12.0)
-    assert mark_of(training(silent)).note == "busy 12.0 / 30 s"
+    assert mark_of(training(silent)).note == "busy 12 s of 30 s"
 
 
 @pytest.mark.parametrize(("age_s", "mark"), [(29.0, RankMark.NONE), (31.0, RankMark.LATE)])
@@ -69,7 +74,7 @@ def test_a_batch_is_late_after_three_times_its_mean(age_s, mark):
 
 def test_a_short_batch_is_late_after_five_seconds():
     stuck = rank(0, ms_per_batch=None, progress_age_s=6.0, progress_ceiling_s=300.0)
-    assert mark_of(training(stuck)).note == "in a batch 6.0 / 300 s"
+    assert mark_of(training(stuck)).note == "batch 6.0 s of 5 m 00 s"
 
 
 def test_a_rank_is_slow_at_twice_its_own_earlier_time():

@@ -188,7 +188,7 @@ def panels_of(view: ConsoleView) -> list[object]:
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(seed=SEEDS, kind=st.sampled_from(SourceKind))
 @pytest.mark.slow
 def test_every_panel_of_any_document_builds_within_its_room(seed, kind):
@@ -199,7 +199,7 @@ def test_every_panel_of_any_document_builds_within_its_room(seed, kind):
         check_words(panel)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(seed=SEEDS, width=st.integers(0, 90))
 @pytest.mark.slow
 def test_any_documents_cells_fit_their_columns_and_lines_their_width(seed, width):

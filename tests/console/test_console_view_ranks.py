@@ -120,7 +120,7 @@ def test_the_anchor_and_a_slow_rank_are_noted():
     elche = ElcheState(phase="stable", anchor=10, anchor_rank=0)
     shown = training(rank(0, ms_per_batch=50.0), rank(1), elche=elche)
     row = row_of(shown, windows=history)
-    assert texts(row)[ColumnKey.NOTE] == "×10 the usual 5.00 ms, anchor"
+    assert texts(row)[ColumnKey.NOTE] == "slow ×10 the usual 5.00 ms, anchor"
     assert row.cells[PLACES[ColumnKey.MS_PER_BATCH]].tone is Tone.WARN
     assert texts(row_of(training(rank(0), elche=elche)))[ColumnKey.NOTE] == "anchor"
 

@@ -333,7 +333,7 @@ def test_a_late_rank_is_told_before_slow_ones_and_with_earlier_losses():
         rank(2, heartbeat_age_s=9.0),
     )
     found = verdict(training(*ranks))
-    assert found.short == "rank 0 on red is late: silent 8.0 / 30 s (+1 late)"
+    assert found.short == "rank 0 on red is late: silent 8.0 s of 30 s (+1 late)"
     assert found.text == f"{found.short}; 1 rank lost before"
     assert found.missing == ("rank 1 on red",)
 
