@@ -262,6 +262,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         """Show one rank."""
         self.chosen = message.rank
         self.action_show("rank")
+        self.push_view()
 
     # Textual's own questions.
 

@@ -109,7 +109,7 @@ def tone_style(theme: str, tone: Tone) -> Style:
         theme: one of `ThemeName`; of any other name the dark one is taken.
         tone: of the text.
     """
-    palette = PALETTES[ThemeName(theme) if theme in set(ThemeName) else ThemeName.DARK]
+    palette = _palette(theme)
     colours = {
         Tone.OK: palette.ok,
         Tone.INFO: palette.foreground,
@@ -119,6 +119,20 @@ def tone_style(theme: str, tone: Tone) -> Style:
         Tone.ACCENT: palette.accent,
     }
     return Style(color=colours[tone], bold=tone in {Tone.WARN, Tone.BAD, Tone.ACCENT})
+
+
+@cache
+def cursor_style(theme: str) -> Style:
+    """Return what stands behind the chosen line of a list in a theme.
+
+    Args:
+        theme: one of `ThemeName`; of any other name the dark one is taken.
+    """
+    return Style(bgcolor=_palette(theme).cursor)
+
+
+def _palette(theme: str) -> ThemeColours:
+    return PALETTES[ThemeName(theme) if theme in set(ThemeName) else ThemeName.DARK]
 
 
 def _theme(name: ThemeName, palette: ThemeColours) -> Theme:

@@ -147,8 +147,8 @@ def _pieces(
 
 def _row(pieces: Sequence[tuple[str, Style]], width: int, style_of: StyleOf) -> Strip:
     left = width - sum(cell_width(text) for text, _ in pieces)
-    segments = [Segment(text, style) for text, style in pieces]
-    return Strip([*segments, Segment(" " * left, style_of(Tone.DIM))], width)
+    filled = [*pieces, (" " * left, style_of(Tone.DIM))]
+    return Strip([Segment(text, style) for text, style in filled if text], width)
 
 
 def _blank(width: int, height: int, style_of: StyleOf) -> list[Strip]:

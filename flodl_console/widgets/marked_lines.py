@@ -7,7 +7,6 @@ Who drives it: the Events and Topology screens set `lines` and `marked`.
 
 from dataclasses import dataclass
 
-from rich.style import Style
 from textual import events
 from textual.geometry import Region
 from textual.message import Message
@@ -15,6 +14,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from flodl_console.renderables.phrase_strip import CHOSEN, CURSOR_CELLS, phrase_strip
+from flodl_console.themes import cursor_style
 from flodl_console.view.tones import Phrase, Tone
 from flodl_console.widgets.phrase_lines import PhraseLines
 
@@ -56,5 +56,5 @@ class MarkedLines(PhraseLines):
         line = self.lines[y] if y < len(self.lines) else ()
         strip = phrase_strip((mark, *line), width=self.size.width, style_of=self.style_of)
         if is_chosen:
-            return strip.apply_style(Style(bgcolor=self.app.theme_variables["cursor"]))
+            return strip.apply_style(cursor_style(self.app.theme))
         return strip.apply_style(self.rich_style)

@@ -28,7 +28,7 @@ from flodl_console.renderables.rank_strips import (
     notice_strip,
     row_strip,
 )
-from flodl_console.themes import tone_style
+from flodl_console.themes import cursor_style, tone_style
 from flodl_console.view.ranks import ColumnKey, RankChoice, RankRow, RankTable
 from flodl_console.view.ranks_layout import PlacedColumn, place_columns
 from flodl_console.view.row_cursor import clamped, first_in_sight, followed
@@ -54,12 +54,6 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
     @dataclass
     class RowsWanted(Message):
         """Other rows are in sight now."""
-
-    @dataclass
-    class CursorMoved(Message):
-        """Another rank is chosen."""
-
-        rank: int | None
 
     table: reactive[RankTable | None] = reactive(None, repaint=False)
     choice: reactive[RankChoice] = reactive(RankChoice())
@@ -128,7 +122,6 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         marked = [y for y, row in enumerate(rows, 1) if row.rank in {old, new}]
         if marked:
             self.refresh(*(Region(0, y, self.size.width, 1) for y in marked))
-        self.post_message(self.CursorMoved(new))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Ask for the rows that are in sight now; they are drawn when they come."""
@@ -147,8 +140,7 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         """Draw the head or one row."""
         row = self._row_at(y)
         if row is not None and row.rank == self.cursor_rank:
-            behind = Style(bgcolor=self.app.theme_variables["cursor"])
-            return self._draw_row(row).apply_style(behind)
+            return self._draw_row(row).apply_style(cursor_style(self.app.theme))
         strip = self._draw_notice(y) if row is None else self._draw_row(row)
         return strip.apply_style(self.rich_style)
 
