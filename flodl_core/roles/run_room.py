@@ -73,6 +73,8 @@ from flodl_core.wire.handshake import operator_token
 SALT_BYTES = 16
 LINKS_END_S: Seconds = 5.0
 """From the last word to the hosts to the end of their control links."""
+END_READABLE_S: Seconds = 1.0
+"""How long the end can be read at least: readers ask twice a second."""
 
 
 class RunRoom:
@@ -165,8 +167,11 @@ class RunRoom:
                     on_failed=self._fail,
                 )
                 await self._over.wait()
-                await self._end_hosts()
-                await self._records.desk.finish(*self._outcome())
+                self._tell_end()
+                async with anyio.create_task_group() as ending:
+                    ending.start_soon(anyio.sleep, END_READABLE_S)
+                    await self._end_hosts()
+                    await self._records.desk.finish(*self._outcome())
                 tasks.cancel_scope.cancel()
         finally:
             self._started.kill_all()
@@ -357,15 +362,13 @@ class RunRoom:
         self._records.recorder.close()
 
     def _conclude(self) -> tuple[int, RunSummary]:
-        """Publish the end and write the summary; raise what kept the run from training."""
-        finished = self._finished
-        if finished is None:
-            failure = self._failure
-            assert failure is not None
-            self._end_with(failure.exit_code, "failed", failure.happened)
+        """Write the last document and the summary; raise what kept the run from training."""
+        document = self._board.publish_now()
+        self._records.recorder.close()
+        if (finished := self._finished) is None:
+            assert self._failure is not None
             self._log.close()
-            raise failure
-        document = self._end_with(finished.exit_code, finished.reason, finished.detail)
+            raise self._failure
         sample_log = self._records.sample_log
         summary = summarize(
             document,
@@ -386,10 +389,12 @@ class RunRoom:
         training = self._controller.coordinator.view(clock.now()).training
         return training.tail_samples * (training.epochs // training.epoch_splits)
 
-    def _end_with(self, code: int, reason: str, detail: str) -> StateDocument:
+    def _tell_end(self) -> None:
+        """Publish how the run ended while its port can still be read."""
+        code, reason = self._outcome()
+        done = self._finished
+        reason, detail = (done.reason, done.detail) if done is not None else ("failed", reason)
         self._board.end = EndState(exit_code=code, reason=reason, detail=detail)
         self._log.info("run_ended", code=code, reason=reason, detail=detail)
         self._story.ended(code, reason, detail)
-        document = self._board.publish_now()
-        self._records.recorder.close()
-        return document
+        self._board.publish_now()

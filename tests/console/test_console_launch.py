@@ -145,7 +145,7 @@ async def test_a_token_file_gives_the_right_to_operate(runs, tmp_path):
         seen = await until(records, LinkChanged, state=LinkState.DISCONNECTED)
     assert "only to its operator" in seen[-1].detail
     last = await ended(find_live_feed(address, run_dir=nowhere, token_file=kept))
-    assert last[-1].state is LinkState.ENDED
+    assert last[-1].detail == "the run has ended: exit 4, stopped"
     assert launched.process.wait(30) == 4
     assert not launched.directory.is_live()
 
