@@ -2,6 +2,7 @@
 
 from flodl_core.ids import Cycle, Rank, SaveReason, Session
 from flodl_core.messages.registry import message, part
+from flodl_core.messages.timing import TensorBlob
 
 
 @part
@@ -104,10 +105,18 @@ class SetGlobalStep:
 
 @message(59)
 class Checkpoint:
-    """Write what only a rank has, for the consensus of this version."""
+    """Write what only a rank has, for the consensus of this version.
+
+    Every alive rank is asked and answers with a CheckpointResult.
+    """
 
     version: int
     target_rank: Rank
+    """Only this one tells its integer and bool buffers."""
+    with_rank_files: bool = True
+    """Whether each rank writes its file; not for the initial broadcast, which saves nothing."""
+    saved_version: int | None = None
+    """The newest version whose save is complete; a newer file of a rank belongs to none."""
 
 
 @message(60)
@@ -150,3 +159,10 @@ class ShutdownWithSave:
     """End cleanly after writing what only a rank has."""
 
     reason: SaveReason
+
+
+@message(66)
+class RestoreLocals:
+    """Integer and bool buffers of the bundle that a run goes on from, before cycle 0."""
+
+    local_buffers: dict[str, TensorBlob]

@@ -98,6 +98,36 @@ class JobFacts:
 
 
 @part
+class RankFileRef:
+    """What only one rank had at a save, in a file on that rank's own host."""
+
+    rank: Rank
+    host: HostName
+    device: str
+    """`cpu:0`, `cuda:1`, …"""
+    suffix: str
+    """What follows the stem of the bundle, ending in .pt."""
+    sha256: str
+    nbytes: int
+    folder: str = ""
+    """Where it was written, on its host; empty if not told."""
+
+
+@part
+class ResumeSpec:
+    """The bundle that a run goes on from."""
+
+    stem: str
+    """Of the bundle, on the launcher's host; rank files lie at stems of this name on theirs, or at
+    those of an older or newer generation: the digest says which."""
+    bundle_id: str
+    sync_round: int
+    """Version of the consensus in it; the first cycle of training is the next."""
+    global_step: int
+    rank_files: tuple[RankFileRef, ...]
+
+
+@part
 class RunSpec:
     """The numbers of a run, frozen when the world forms; every rank has the same."""
 
@@ -119,6 +149,9 @@ class RunSpec:
     save_path: str
     """Stem of the checkpoint files, on whichever host writes one."""
     micro_batch: int | None = None
+    keep_checkpoints: int = 2
+    """Generations of checkpoint files that are kept, the newest included."""
+    resume: ResumeSpec | None = None
 
 
 @part

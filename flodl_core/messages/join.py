@@ -84,6 +84,8 @@ class RankExited:
     code: int
     """Exit code, or minus the signal number."""
     signal: str | None = None
+    cause: str | None = None
+    """More than the signal says, such as out of memory."""
 
 
 @message(23)

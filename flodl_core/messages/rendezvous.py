@@ -20,6 +20,8 @@ class RendezvousHello:
     dataset_sig: str
     global_rank: Rank
     host_name: HostName
+    resume_note: str | None = None
+    """Why this rank of a resumed run begins with a fresh optimizer: the file and what is wrong."""
 
 
 @message(33)

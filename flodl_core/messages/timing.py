@@ -1,6 +1,7 @@
 """Timing channel: rank → coordinator."""
 
 from flodl_core.ids import Cycle, Rank, RankPhase, Session, SyncOutcome
+from flodl_core.messages.job import RankFileRef
 from flodl_core.messages.registry import message, part
 
 Value = bool | int | float | str
@@ -62,6 +63,8 @@ class Heartbeat:
     rank: Rank
     step_count: int
     phase: RankPhase
+    phase_s: float = 0.0
+    """Seconds that this phase has lasted."""
 
 
 @message(84)
@@ -105,7 +108,10 @@ class CheckpointResult:
     elapsed_ms: float
     error: str | None = None
     local_buffers: dict[str, TensorBlob]
-    """Integer and bool buffers at that commit, by state-dict name."""
+    """Integer and bool buffers at that commit, by state-dict name; of the target rank only."""
+    rank_file: RankFileRef | None = None
+    rank_file_error: str | None = None
+    """Why this rank has written no file of its own."""
 
 
 @message(87)

@@ -15,6 +15,8 @@ from flodl_core.messages.job import (
     HostRanks,
     JobRef,
     LocalBuffer,
+    RankFileRef,
+    ResumeSpec,
     RunSpec,
     Segment,
     View,
@@ -24,6 +26,15 @@ JOB = JobRef(
     kind="recipe",
     name="synthetic",
     args={"step_ms": (1.5, 2.5), "samples": 4096, "quiet": True, "label": "a"},
+)
+
+RANK_FILE = RankFileRef(
+    rank=2,
+    host="βeta",
+    device="cuda:0",
+    suffix=".rank2.pt",
+    sha256="dd" * 32,
+    nbytes=2**33,
 )
 
 SPEC = RunSpec(
@@ -44,6 +55,14 @@ SPEC = RunSpec(
     rendezvous_timeout_s=120.0,
     save_path="/tmp/run/consensus",
     micro_batch=8,
+    keep_checkpoints=3,
+    resume=ResumeSpec(
+        stem="/tmp/before/consensus.prev",
+        bundle_id="fedcba9876543210-17",
+        sync_round=17,
+        global_step=51,
+        rank_files=(RANK_FILE,),
+    ),
 )
 
 WEIGHT_VIEW = View(name="head.weight", shape=(3, 2), strides=(2, 1), storage_offset=0)
@@ -128,7 +147,12 @@ EXAMPLES: tuple[object, ...] = (
     join.Evict(rank=2, reason="no batch for 300 s"),
     join.Abort(reason="operator"),
     join.RunEnded(code=0, summary="3 epochs"),
-    rendezvous.RendezvousHello(dataset_sig="cc" * 32, global_rank=0, host_name="alpha"),
+    rendezvous.RendezvousHello(
+        dataset_sig="cc" * 32,
+        global_rank=0,
+        host_name="alpha",
+        resume_note="consensus.rank0.pt is not there",
+    ),
     rendezvous.Role(role=rendezvous.RoleKind.GENERATE),
     rendezvous.Uid(uid=bytes(range(128))),
     control.RequestParams(cycle=17),
@@ -144,13 +168,20 @@ EXAMPLES: tuple[object, ...] = (
     ),
     control.Throttle(),
     control.SetGlobalStep(n=70000),
-    control.Checkpoint(version=17, target_rank=0),
+    control.Checkpoint(version=17, target_rank=0, with_rank_files=True),
     control.ExecuteEval(schedule_id=1, epoch=1, target_rank=0),
     control.SetCallbackRole(rank=0),
     control.EpochAggregated(epoch=1, loss=1.75, samples=4096),
     control.CoordHeartbeat(),
     control.Shutdown(),
     control.ShutdownWithSave(reason=SaveReason.REDUCE_STALL),
+    control.RestoreLocals(
+        local_buffers={
+            "norm.num_batches_tracked": timing.TensorBlob(
+                dtype="int64", shape=(), data=(2**53 + 1).to_bytes(8, "little")
+            )
+        },
+    ),
     timing.Batches(rank=1, rows=(BATCH,)),
     timing.SnapshotReady(rank=1, cycle=17, n=1, samples=32),
     timing.SyncAck(
@@ -185,6 +216,8 @@ EXAMPLES: tuple[object, ...] = (
                 dtype="int64", shape=(), data=(2**53 + 1).to_bytes(8, "little")
             )
         },
+        rank_file=RANK_FILE,
+        rank_file_error=None,
     ),
     timing.NewNcclIdGenerated(rank=0, session=2, uid=bytes(128), completed_cycle=17),
     timing.ResourceSample(rank=1, cpu_percent=99.5, ram_used_bytes=2**40),
