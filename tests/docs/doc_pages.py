@@ -2,6 +2,7 @@
 
 import json
 
+import doc_console
 import doc_machines
 import doc_tables
 from doc_code import ROOT
@@ -40,6 +41,9 @@ BLOCKS = {
     "pacer-answers": doc_machines.pacer_answers,
     "pacer-actions": doc_machines.pacer_actions,
     "pacer-holds": doc_machines.pacer_holds,
+    "console-keys": doc_console.console_keys,
+    "console-columns": doc_console.console_columns,
+    "console-pictures": doc_console.console_pictures,
 }
 """Block name to what makes it."""
 
