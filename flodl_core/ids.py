@@ -109,6 +109,8 @@ class RankPhase(StrEnum):
     JOINING = "joining"
     WAITING = "waiting"
     TRAINING = "training"
+    DATA = "data"
+    """Waiting for the samples of its next batch."""
     HELD = "held"
     SNAPSHOT = "snapshot"
     REDUCING = "reducing"

@@ -36,6 +36,7 @@ STATE_LOOKS: Final = {
     RankPhase.JOINING: (Glyph.STARTING, Tone.INFO, "it is joining the world"),
     RankPhase.WAITING: (Glyph.WAITING, Tone.DIM, "it waits for the training to begin"),
     RankPhase.TRAINING: (Glyph.RUNNING, Tone.OK, "it does batches"),
+    RankPhase.DATA: (Glyph.RUNNING, Tone.OK, "it waits for its samples"),
     RankPhase.HELD: (Glyph.WAITING, Tone.INFO, "its window is done, it waits for the others"),
     RankPhase.SNAPSHOT: (Glyph.REDUCING, Tone.INFO, "it is asked for its parameters"),
     RankPhase.REDUCING: (Glyph.REDUCING, Tone.INFO, "its parameters are being averaged"),
