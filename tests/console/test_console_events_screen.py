@@ -104,6 +104,12 @@ def test_the_detail_fits_and_is_bounded(width: int) -> None:
     assert all(line_cells(line) <= width for line in lines)
 
 
+def test_the_detail_names_who_asked_for_it() -> None:
+    who = "operator at 10.0.0.9"
+    first, *_ = event_detail(row(who=who, severity="info", kind=EventKind.OPERATOR), width=100)
+    assert text_of(first).endswith(f"· {who}")
+
+
 pilots = [pytest.mark.anyio, pytest.mark.slow]
 
 
