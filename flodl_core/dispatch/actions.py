@@ -117,9 +117,17 @@ class ReportEpoch:
 
 @dataclass(frozen=True, slots=True)
 class WriteCheckpoint:
-    """Send CheckpointResult for `version`; answer with CheckpointWritten."""
+    """Write what only this rank has, send CheckpointResult; answer with CheckpointWritten.
+
+    Attributes:
+        version: of the consensus that it goes with.
+        tells_locals: whether the answer holds the integer and bool buffers.
+        writes_file: whether a rank file is written.
+    """
 
     version: int
+    tells_locals: bool = True
+    writes_file: bool = True
 
 
 @dataclass(frozen=True, slots=True)

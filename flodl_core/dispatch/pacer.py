@@ -110,7 +110,7 @@ class RankPacer:
         self._step_base = 0
         self._step_known = True
         self._throttled = False
-        self._checkpoints: deque[int] = deque()
+        self._checkpoints: deque[WriteCheckpoint] = deque()
         self._evals: deque[tuple[int, int]] = deque()
         self._unreported: list[int] = []
         self._aggregated_epoch = -1
@@ -211,7 +211,7 @@ class RankPacer:
 
     def _errand(self) -> Action | None:
         if self._checkpoints:
-            self._busy = WriteCheckpoint(self._checkpoints.popleft())
+            self._busy = self._checkpoints.popleft()
         elif self._evals:
             self._busy = RunEval(*self._evals.popleft())
         return self._busy
@@ -308,9 +308,8 @@ class RankPacer:
         return []
 
     def _checkpoint(self, event: control.Checkpoint) -> list[Note]:
-        if event.target_rank != self.rank:
-            return _note("checkpoint_of_another_rank", target=event.target_rank)
-        self._checkpoints.append(event.version)
+        is_target = event.target_rank == self.rank
+        self._checkpoints.append(WriteCheckpoint(event.version, is_target, event.with_rank_files))
         return []
 
     def _execute_eval(self, event: control.ExecuteEval) -> list[Note]:
@@ -356,7 +355,7 @@ class RankPacer:
         return []
 
     def _checkpoint_written(self, event: CheckpointWritten) -> list[Note]:
-        if self._busy != WriteCheckpoint(event.version):
+        if not isinstance(self._busy, WriteCheckpoint) or self._busy.version != event.version:
             raise self._unasked(event)
         self._busy = None
         return []

@@ -398,9 +398,17 @@ def test_an_evaluation_runs_after_the_checkpoint_and_before_training():
     assert isinstance(script.next(), TrainBatch)
 
 
-def test_orders_for_another_rank_are_left_to_it():
+def test_every_rank_writes_its_file_and_only_the_target_tells_its_buffers():
     script = started()
-    assert script.codes(Checkpoint(version=0, target_rank=1)) == ["checkpoint_of_another_rank"]
+    script.tell(Checkpoint(version=0, target_rank=1))
+    assert script.next() == WriteCheckpoint(0, tells_locals=False, writes_file=True)
+    script.tell(CheckpointWritten(0))
+    script.tell(Checkpoint(version=0, target_rank=0, with_rank_files=False))
+    assert script.next() == WriteCheckpoint(0, tells_locals=True, writes_file=False)
+
+
+def test_an_evaluation_for_another_rank_is_left_to_it():
+    script = started()
     order = ExecuteEval(schedule_id=0, epoch=0, target_rank=1)
     assert script.codes(order) == ["eval_of_another_rank"]
     assert isinstance(script.next(), TrainBatch)
