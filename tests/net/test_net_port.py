@@ -61,7 +61,11 @@ async def test_a_magic_in_single_bytes_is_waited_for():
         assert join.got == [b"JOIN"]
 
 
-@pytest.mark.parametrize("junk", [b"\x00\x01\x02\x03", b"SSH-2.0-x\r\n", os.urandom(60) + b"zz"])
+@pytest.mark.parametrize(
+    "junk",
+    [b"\x00\x01\x02\x03", b"SSH-2.0-x\r\n", os.urandom(60) + b"zz"],
+    ids=["bytes", "ssh", "chance"],
+)
 async def test_junk_is_dropped_at_once_and_counted(junk):
     junk = b"\xff" + junk
     async with running_port() as port:
