@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,12 +62,20 @@ class Launched:
         words: after `flodl headless --mode cpu_sync`.
         port: to listen on; 0 is any.
         as_json: whether it prints JSON lines; plain lines are rows of the event `line`.
+        extra: further variables of its environment.
     """
 
-    def __init__(self, place: Path, *words: str, port: int = 0, as_json: bool = True) -> None:
+    def __init__(
+        self,
+        place: Path,
+        *words: str,
+        port: int = 0,
+        as_json: bool = True,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
         self.place = place
         self.mark = uuid.uuid4().hex
-        self.env = environment(place, self.mark)
+        self.env = {**environment(place, self.mark), **(extra or {})}
         self.rows: list[Row] = []
         self._shared_before = table.shared_memory_files()
         self._beside: list[Beside] = []
@@ -165,6 +173,11 @@ class Launched:
         """The error that was printed last."""
         assert self.rows[-1]["event"] == "error", self.story()
         return self.rows[-1]
+
+    @property
+    def launcher_ended(self) -> bool:
+        """Whether the command has ended, for whatever reason."""
+        return self._popen.poll() is not None
 
     @property
     def stderr(self) -> str:

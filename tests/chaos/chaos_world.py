@@ -1,0 +1,154 @@
+"""A small real run for faults: a launcher with ranks 0 and 1, and the host blue with 2 and 3.
+
+blue dials in with a `flodl join` of its own, which is no child of the launcher. Ranks
+train without torch (see `rig`) unless a case asks for real ones. Processes stop at the
+places that a case names, so that a fault strikes in the phase that it is about.
+"""
+
+import hashlib
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from aftermath import check_each_once, sample_counts
+from harness import SHORT_S, Beside, Launched, Said
+from process_table import Process, await_ends, look_until
+from safetensors.numpy import load_file
+
+RIG = Path(__file__).with_name("rig")
+GUEST = "blue"
+SAMPLES, BATCH, PASSES = 96, 4, 2
+EVERY_RANK = (0, 1, 2, 3)
+MANY_BUCKETS = 2_200_000
+"""Parameters that take three buckets of 4 MiB."""
+
+
+class ChaosWorld:
+    """One run with its guest.
+
+    Args:
+        place: an empty directory.
+        words: further words of `flodl headless`.
+        park: stopping places, `who:place:nth` with commas between.
+        options: of the job.
+        real: whether ranks use torch and the recipe synthetic.
+        joins: whether the guest is started; else the run waits for it.
+    """
+
+    def __init__(
+        self,
+        place: Path,
+        *words: str,
+        park: str = "",
+        options: dict[str, object] | None = None,
+        real: bool = False,
+        joins: bool = True,
+    ) -> None:
+        self.marks = place / "marks"
+        self.marks.mkdir(parents=True)
+        self.real = real
+        shape = {"samples": SAMPLES, "batch_size": BATCH, **(options or {})}
+        extra = {
+            "PYTHONPATH": str(RIG),
+            "CHAOS_DIR": str(self.marks),
+            "CHAOS_PARK": park,
+            "CHAOS_RANKS": "real" if real else "",
+        }
+        self.run = Launched(
+            place,
+            "synthetic",
+            *(word for key, value in shape.items() for word in ("--job-arg", f"{key}={value}")),
+            *("--epochs", str(PASSES), "--sample-log", "auto", "--ranks", "2"),
+            *("--min-rank-start", "4", "--target-ranks", "4"),
+            *words,
+            extra=extra,
+        )
+        self._guest: Beside | None = None
+        if joins:
+            self.join()
+
+    def join(self) -> None:
+        """Let the guest dial in."""
+        words = ("join", self.run.address, "--host", GUEST, "--ranks", "2", "--run-dir", "guest")
+        self._guest = self.run.start_flodl(*words)
+
+    @property
+    def agent(self) -> Beside:
+        """The guest's command."""
+        assert self._guest is not None
+        return self._guest
+
+    # -- stopping places ------------------------------------------------------------
+
+    def until_parked(self, who: str, place: str) -> None:
+        """Wait until a process stands at a stopping place."""
+        mark = self.marks / f"{who}.{place}"
+        parked = look_until(lambda: mark.exists() or self.run.launcher_ended, SHORT_S)
+        assert mark.exists(), f"{who} never came to {place} ({parked})\n{self.run.story()}"
+
+    def go(self) -> None:
+        """Let everybody go on who stands at a stopping place, or comes to one."""
+        (self.marks / "go").touch()
+
+    # -- faults ---------------------------------------------------------------------
+
+    def victim(self, role: str) -> Process:
+        """The process of a role: launcher, agent, relay, or rank3."""
+        if role == "launcher":
+            return self.run.launcher
+        return self.run.process(f"{role} {GUEST}" if role in ("agent", "relay") else role)
+
+    def strike(self, victim: Process, number: signal.Signals) -> float:
+        """Send the signal; returns the moment."""
+        victim.send(number)
+        return time.monotonic()
+
+    # -- the aftermath --------------------------------------------------------------
+
+    def lost(self, rank: int, within_s: float) -> str:
+        """Wait for the alert that a rank was lost; returns it."""
+        return self.run.until_said("alert", f"rank {rank} ", within_s)
+
+    def check_whole(self) -> None:
+        """Each sample of each pass was trained once, and the summary says so."""
+        log = self.run.directory / "samples.jsonl"
+        check_each_once(log, samples=SAMPLES, each_pass=SAMPLES, passes=PASSES)
+        assert self.run.summary["samples_trained"] == PASSES * SAMPLES
+        assert self.run.summary["samples_dropped"] == 0
+
+    def check_no_sample_twice(self) -> int:
+        """No sample of a pass was trained twice; returns how many were trained."""
+        path = self.run.directory / "samples.jsonl"
+        counts = sample_counts(path) if path.exists() else {}
+        for of_pass in counts.values():
+            assert set(of_pass.values()) <= {1}
+        return sum(of_pass.total() for of_pass in counts.values())
+
+    def check_survivors(self, ranks: tuple[int, ...]) -> None:
+        """Those ranks ended with the very values that were saved, and no other rank did."""
+        if self.real:
+            return
+        saved = load_file(f"{self.run.stem}.safetensors")
+        assert all(np.isfinite(value).all() for value in saved.values())
+        expected = _digest(saved["weight"], saved["running"])
+        found = {path.name: path.read_text() for path in self.marks.glob("*.digest")}
+        assert found == {f"rank{rank}.digest": expected for rank in ranks}, self.run.story()
+
+    def guest_ends(self, within_s: float = SHORT_S) -> Said:
+        """Wait for the guest's command to end."""
+        return self.agent.finish(within_s)
+
+    def ended(self, processes: list[Process], within_s: float) -> None:
+        """Those processes end in time."""
+        left = await_ends(processes, within_s)
+        assert not left, f"left after {within_s:g} s: {left}\n{self.run.story()}"
+
+    def destroy(self) -> None:
+        """End whatever is left, by force."""
+        self.run.destroy()
+
+
+def _digest(weight: Any, running: Any) -> str:
+    return hashlib.sha256(weight.tobytes() + running.tobytes()).hexdigest()
