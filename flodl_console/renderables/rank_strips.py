@@ -6,6 +6,7 @@ Who drives it: `widgets.rank_table`.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from textual.strip import Strip
@@ -71,5 +72,10 @@ def changed_span(
     return first, CURSOR_CELLS + changed[-1].x + changed[-1].width - first
 
 
+@lru_cache(maxsize=8_192)
+def _padded(text: str, width: int, *, is_right: bool) -> str:
+    return pad(text, width, is_right=is_right) + _GAP
+
+
 def _in_place(text: str, placed: PlacedColumn) -> str:
-    return pad(text, placed.width, is_right=placed.column.is_right) + _GAP
+    return _padded(text, placed.width, is_right=placed.column.is_right)

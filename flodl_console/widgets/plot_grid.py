@@ -23,6 +23,9 @@ cell, within these bounds; what is newest stands in the header and in the table.
 
 GUTTER_CELLS: Final = 2
 
+MANY_CURVES: Final = frozenset({PlotKind.COUNTS, PlotKind.DIVERGENCE})
+"""Kinds with a curve a rank, which are given half as many points each."""
+
 
 class PlotGrid(Container):
     """A grid of plots."""
@@ -103,6 +106,7 @@ class PlotGrid(Container):
         kinds = self._order[self._first :] + self._order[: self._first]
         width = max(1, self.size.width // columns - GUTTER_CELLS)
         for panel, kind in zip(self.query(PlotPanel), kinds[: columns * rows], strict=False):
-            panel.plot = drawn = plot(self._view, kind, width=width, zoom=self._zoom)
+            points = width // 2 if kind in MANY_CURVES else width
+            panel.plot = drawn = plot(self._view, kind, width=max(1, points), zoom=self._zoom)
             cell_s = (drawn.x_high_s - drawn.x_low_s) / width
             self._pause_s = min(MAX_REDRAW_S, max(MIN_REDRAW_S, cell_s))

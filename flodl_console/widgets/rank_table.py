@@ -65,6 +65,7 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         """Begin without ranks."""
         super().__init__()
         self._cursor_row = 0
+        self._behind = Style()
 
     @property
     def rows_in_sight(self) -> int:
@@ -136,13 +137,18 @@ class RankTableView(ScrollView, can_focus=False, inherit_bindings=False):
         self.post_message(self.RowsWanted())
         self._show_cursor()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw the lines that changed; what is behind them is looked up once for all."""
+        self._behind = self.rich_style
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
         """Draw the head or one row."""
         row = self._row_at(y)
         if row is not None and row.rank == self.cursor_rank:
             return self._draw_row(row).apply_style(cursor_style(self.app.theme))
         strip = self._draw_notice(y) if row is None else self._draw_row(row)
-        return strip.apply_style(self.rich_style)
+        return strip.apply_style(self._behind)
 
     def _row_at(self, y: int) -> RankRow | None:
         rows = () if self.table is None else self.table.rows
