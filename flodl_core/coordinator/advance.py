@@ -11,12 +11,15 @@ from collections.abc import Callable
 from flodl_core.coordinator import averaging, cuts, drains, ending, windows
 from flodl_core.coordinator.gate import GateVerdict, review_gate
 from flodl_core.coordinator.rendezvous import RendezvousPhase
+from flodl_core.coordinator.save_steps import ask_for_save
+from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import (
     EpochFacts,
     EvalWait,
     RunStage,
     SchedulerState,
 )
+from flodl_core.ids import SaveReason
 from flodl_core.messages.control import EpochAggregated, ExecuteEval, Throttle
 from flodl_core.units import Seconds
 
@@ -136,9 +139,23 @@ def _poll_aggregate(state: SchedulerState, now: Seconds) -> bool:
         samples=facts.samples,
     )
     state.send_alive(EpochAggregated(epoch=facts.epoch, loss=facts.loss, samples=facts.samples))
+    _save_after(state, facts.epoch, now)
     if state.has_eval and state.stop is None:
         _begin_eval(state, facts.epoch, now)
     return True
+
+
+def _save_after(state: SchedulerState, epoch: int, now: Seconds) -> None:
+    """Make the save that is due after so many passes; the last pass has the last save."""
+    every = state.settings.checkpoint_every_epochs
+    passes, rest = divmod(epoch + 1, state.spec.epoch_splits)
+    if every is None or rest or passes % every or not state.book.has_next:
+        return
+    if state.stop is not None:
+        return
+    state.saves.owe_epoch()
+    if state.saves.is_due(now):
+        ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
 
 
 def _begin_eval(state: SchedulerState, epoch: int, now: Seconds) -> None:

@@ -14,6 +14,7 @@ from flodl_core.coordinator import dead_ranks, drains, ending, windows
 from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RecordSamples, Severity
 from flodl_core.coordinator.events import RoundEnded
+from flodl_core.coordinator.save_steps import ask_for_save
 from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import BeforeCommit, Commit, RunStage, SchedulerState
 from flodl_core.elche.guards import DivergenceReport
@@ -278,7 +279,7 @@ def _release(state: SchedulerState, cycle: Cycle, now: Seconds, *, initial: bool
         return
     drains.dismiss(state, now)
     if state.saves.is_due(now):
-        ending.ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
+        ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
     elif initial:
-        ending.ask_for_save(state, SavePurpose.PRIME, SaveReason.CHECKPOINT, now)
+        ask_for_save(state, SavePurpose.PRIME, SaveReason.CHECKPOINT, now)
     windows.release(state, cycle, now)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from flodl_core.coordinator import ending
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import DeclareRankDead, DropHost, EvictRank, Severity
+from flodl_core.coordinator.save_steps import asked_rank_lost
 from flodl_core.coordinator.state import EvalWait, RunStage, SchedulerState
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import HostName, Rank, RankPhase, SaveReason
@@ -118,7 +119,7 @@ def _go_on_without(state: SchedulerState, record: RankRecord, now: Seconds) -> N
 
 def hand_over_duties(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
     """Give the save or the evaluation that a rank was asked for to another one."""
-    ending.target_lost(state, record.rank, now)
+    asked_rank_lost(state, record.rank, now)
     _retarget_eval(state, record.rank, now)
 
 
@@ -136,8 +137,8 @@ def _nobody_left(state: SchedulerState, now: Seconds) -> None:
             now,
         )
     save = state.saves.current
-    if save is not None and save.target is not None:
-        ending.target_lost(state, save.target, now)
+    for rank in tuple(save.owed) if save is not None else ():
+        asked_rank_lost(state, rank, now)
 
 
 def _review_failures(state: SchedulerState, now: Seconds) -> None:

@@ -14,6 +14,7 @@ from flodl_core.dispatch.ranges import Range
 from flodl_core.elche.record import ElcheRecord
 from flodl_core.ids import Cycle, HostName, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
+from flodl_core.messages.job import RankFileRef
 from flodl_core.messages.timing import TensorBlob
 from flodl_core.units import Milliseconds, Seconds
 
@@ -189,6 +190,8 @@ class SaveBundle:
     reason: SaveReason
     facts: SaveFacts
     local_buffers: dict[str, TensorBlob]
+    rank_files: tuple[RankFileRef, ...] = ()
+    """What ranks have written of their own, by rank; a rank without one is left out."""
 
 
 @dataclass(frozen=True, slots=True)

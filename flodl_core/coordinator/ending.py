@@ -1,7 +1,7 @@
 """How a run ends: stop, stall, failure, or having done everything.
 
-What it is: the three last stages. CLOSING saves the last commit: a rank is asked for
-what only it has, then the root's values are written. LEAVING waits for the ranks'
+What it is: the three last stages. CLOSING saves the last commit: the ranks are asked
+for what only they have, then the root's values are written. LEAVING waits for the ranks'
 farewell, bounded. ENDED says so once.
 What it is not: the decision that training is over; `advance` takes that.
 Who drives it: every part that meets an end, and the ticks of `coordinator.tick`.
@@ -9,12 +9,13 @@ Who drives it: every part that meets an end, and the ticks of `coordinator.tick`
 
 from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.coordinator.cycle import CyclePhase
-from flodl_core.coordinator.effects import RunFinished, SaveBundle, SaveFacts, Severity
+from flodl_core.coordinator.effects import RunFinished, Severity
 from flodl_core.coordinator.events import SaveFinished, StopKind, StopRequested
-from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
+from flodl_core.coordinator.save_steps import ask_for_save, give_up_asking, make_final, write_bundle
+from flodl_core.coordinator.saves import SavePhase, SavePurpose
 from flodl_core.coordinator.state import Closing, RunStage, SchedulerState, StopOrder
-from flodl_core.ids import ExitCode, Rank, SaveReason
-from flodl_core.messages.control import Checkpoint, Shutdown, ShutdownWithSave
+from flodl_core.ids import ExitCode, SaveReason
+from flodl_core.messages.control import Shutdown, ShutdownWithSave
 from flodl_core.units import Seconds
 
 _ROUND_WAIT_S: Seconds = 5.0
@@ -138,11 +139,14 @@ def poll_closing(state: SchedulerState, now: Seconds) -> bool:
     if held is not None and not held.passed(now):
         return False
     closing.begun = True
-    state.saves.rest()
+    reason = closing.save_reason
     if state.whole_version is None:
+        state.saves.rest()
         leave(state, now)
-    elif not closing.ask or not ask_for_save(state, SavePurpose.FINAL, closing.save_reason, now):
-        write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)
+    elif closing.ask and make_final(state, reason, now):
+        state.note("save_becomes_the_last", version=state.whole_version)
+    elif not closing.ask or not ask_for_save(state, SavePurpose.FINAL, reason, now):
+        write_bundle(state, SavePurpose.FINAL, reason, now)
     return True
 
 
@@ -156,53 +160,6 @@ def save_hold(state: SchedulerState) -> Ceiling | None:
     return Ceiling(closing.retried_at, _RETRY_WAIT_S) if closing.retried_at is not None else None
 
 
-def ask_for_save(
-    state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
-) -> bool:
-    """Ask the lowest alive rank for what only it has; False if nobody is there to ask."""
-    alive = state.cohort.alive_ranks
-    if not alive or state.committed_version is None:
-        return False
-    target = alive[0]
-    version = state.committed_version
-    state.saves.ask(Save(version=version, purpose=purpose, reason=reason, since=now, target=target))
-    state.send(target, Checkpoint(version=version, target_rank=target))
-    return True
-
-
-def write_bundle(
-    state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
-) -> None:
-    """Have the committed values written, with the local buffers last known."""
-    version = state.whole_version
-    assert version is not None
-    state.saves.write(version, purpose, reason, now)
-    state.out.append(SaveBundle(version, reason, save_facts(state), state.saves.local_buffers))
-
-
-def save_facts(state: SchedulerState) -> SaveFacts:
-    """What the meta file says of the newest whole commit."""
-    book, spec = state.book, state.spec
-    half = state.half_committed
-    undone = half.entries if half is not None else ()
-    return SaveFacts(
-        epoch=book.open.span.event if book.open else book.next_event,
-        epochs=spec.epochs,
-        epoch_splits=spec.epoch_splits,
-        global_step=half.global_step if half else state.global_step,
-        sync_round=state.whole_version or 0,
-        world_size=state.envelope.world_size,
-        ranks_alive=len(state.cohort.alive),
-        seed=spec.seed,
-        batch_size=spec.batch_size,
-        n_samples=spec.n_samples,
-        samples_trained=half.trained_samples if half else book.trained_samples,
-        samples_dropped=half.dropped_samples if half else book.dropped_samples,
-        coverage=book.coverage(without=undone),
-        elche=state.cadence.record() if state.cadence is not None else None,
-    )
-
-
 def save_finished(state: SchedulerState, event: SaveFinished, now: Seconds) -> None:
     """A write ended, well or not."""
     save = state.saves.current
@@ -212,13 +169,15 @@ def save_finished(state: SchedulerState, event: SaveFinished, now: Seconds) -> N
     state.saves.rest()
     state.saves.last_error = event.error
     if event.error is None:
-        state.saves.saved_version = event.version
+        state.saves.keep_good(event.version, now)
     final = save.purpose is SavePurpose.FINAL
     if event.error is not None and final and _root_moved_on(state, event.version, now):
         return
     if event.error is not None:
         state.alert(
-            Severity.WARN, "save_failed", f"version {event.version} was not saved: {event.error}"
+            Severity.WARN,
+            "save_failed",
+            f"version {event.version} was not saved: {event.error}; {state.saves.last_good(now)}",
         )
     if final and state.closing is not None:
         state.closing.save_error = event.error
@@ -279,24 +238,6 @@ def finish(state: SchedulerState, exit_code: int, label: str, detail: str) -> No
     state.out.append(RunFinished(exit_code, label, detail))
 
 
-def target_lost(state: SchedulerState, rank: Rank, now: Seconds) -> None:
-    """The rank that was asked for a save is gone.
-
-    A periodic save is due again at the next commit, since only then another rank
-    holds the buffers of that very commit. The others ask the next rank at once.
-    """
-    save = state.saves.current
-    if save is None or save.target != rank:
-        return
-    state.saves.rest()
-    if save.purpose is SavePurpose.PERIODIC:
-        state.saves.demand(f"the save that rank {rank} left open")
-    elif not ask_for_save(state, save.purpose, save.reason, now) and (
-        save.purpose is SavePurpose.FINAL
-    ):
-        write_bundle(state, SavePurpose.FINAL, save.reason, now)
-
-
 def saved_by_now(state: SchedulerState, now: Seconds) -> None:
     """The grace of a stop is over: save what is committed, with what is known."""
     if not state.ending:
@@ -305,8 +246,5 @@ def saved_by_now(state: SchedulerState, now: Seconds) -> None:
         else:
             close_for_stop(state, now, ask=False)
     elif state.stage is RunStage.CLOSING and state.saves.phase is SavePhase.ASKING:
-        closing = state.closing
-        assert closing is not None
-        state.note("save_without_answer", version=state.committed_version)
-        state.saves.rest()
-        write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)
+        assert state.closing is not None
+        give_up_asking(state, state.closing.save_reason, now)

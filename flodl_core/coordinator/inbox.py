@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flodl_core.coordinator import dead_ranks, ending
+from flodl_core.coordinator import dead_ranks, ending, save_steps
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import Severity
 from flodl_core.coordinator.events import HostStatsReported, RankMessage
 from flodl_core.coordinator.ledger import LedgerPhase
 from flodl_core.coordinator.liveness import BURNING_S
-from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import EpochFacts, RunStage, SchedulerState
 from flodl_core.ids import RankPhase
 from flodl_core.messages import metrics, rendezvous, timing
@@ -177,20 +176,7 @@ def _metrics(
 def _checkpoint_result(
     state: SchedulerState, record: RankRecord, message: timing.CheckpointResult, now: Seconds
 ) -> None:
-    save = state.saves.current
-    if save is None or save.target != record.rank or save.version != message.version:
-        state.note("checkpoint_out_of_place", rank=record.rank, version=message.version)
-        return
-    record.progress_at = now
-    if message.error is None:
-        state.saves.local_buffers = message.local_buffers
-    else:
-        detail = f"{record.where} could not write its part of the checkpoint: {message.error}"
-        state.saves.last_error = message.error
-        state.alert(Severity.WARN, "save_failed", detail, rank=record.rank)
-    state.saves.rest()
-    if save.purpose is not SavePurpose.PRIME:
-        ending.write_bundle(state, save.purpose, save.reason, now)
+    save_steps.take_answer(state, record, message, now)
 
 
 def _eval_result(

@@ -1,20 +1,22 @@
-"""One save at a time: ask a rank for what only it has, then write the bundle.
+"""One save at a time: ask the ranks for what only they have, then write the bundle.
 
 What it is: whether a save is due, which is under way, and the local (integer and
-bool) buffers that were last known. While an answer is awaited no cycle is triggered,
-so the root still holds the version that was asked for.
+bool) buffers that were last known. Every alive rank is asked: each writes its file,
+one also tells its local buffers. While an answer is awaited no cycle is triggered, so
+the root still holds the version that was asked for.
 What it is not: the writer, and not the root's pin of the committed values.
-Who drives it: `coordinator.averaging` at a finish, `inbox`, `ending`, `dead_ranks`.
+Who drives it: `coordinator.save_steps`, `ending`, `advance`.
 
-    REST ──ask──▶ ASKING ──CheckpointResult──▶ WRITING ──SaveFinished──▶ REST
-      └──────────────── write (with what is known) ─────┘
+    REST ──ask──▶ ASKING ──the last CheckpointResult──▶ WRITING ──SaveFinished──▶ REST
+      └───────────────── write (with what is known) ───────┘
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.ids import Rank, SaveReason
+from flodl_core.messages.job import RankFileRef
 from flodl_core.messages.timing import TensorBlob
 from flodl_core.units import Seconds
 
@@ -37,12 +39,14 @@ class SavePhase(StrEnum):
     WRITING = "writing"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Save:
     """The save under way.
 
     Attributes:
-        target: the rank that is asked; None while writing.
+        target: the rank whose local buffers are taken; None while writing.
+        owed: answers that are awaited, by rank; none while writing.
+        files: what each rank has written.
     """
 
     version: int
@@ -50,6 +54,14 @@ class Save:
     reason: SaveReason
     since: Seconds
     target: Rank | None = None
+    owed: dict[Rank, int] = field(default_factory=dict)
+    files: dict[Rank, RankFileRef] = field(default_factory=dict)
+
+    def settle(self, rank: Rank) -> None:
+        """One answer of that rank has come."""
+        self.owed[rank] -= 1
+        if not self.owed[rank]:
+            del self.owed[rank]
 
 
 class SaveDesk:
@@ -65,6 +77,8 @@ class SaveDesk:
         self._ceiling_s = ceiling_s
         self._clock_from: Seconds | None = None
         self._demanded = ""
+        self._is_epoch_due = False
+        self._saved_at: Seconds | None = None
         self.current: Save | None = None
         self.local_buffers: dict[str, TensorBlob] = {}
         self.saved_version: int | None = None
@@ -75,13 +89,13 @@ class SaveDesk:
         """How far the save is."""
         if self.current is None:
             return SavePhase.REST
-        return SavePhase.WRITING if self.current.target is None else SavePhase.ASKING
+        return SavePhase.ASKING if self.current.owed else SavePhase.WRITING
 
     @property
     def writes_last(self) -> bool:
         """Whether the bundle that ends the run is being written."""
         save = self.current
-        return save is not None and save.target is None and save.purpose is SavePurpose.FINAL
+        return save is not None and not save.owed and save.purpose is SavePurpose.FINAL
 
     @property
     def ceiling(self) -> Ceiling | None:
@@ -105,14 +119,18 @@ class SaveDesk:
         """Whether a commit at `now` shall be saved; never while a save is under way."""
         if self.current is not None:
             return False
-        if self._demanded:
+        if self._demanded or self._is_epoch_due:
             return True
         if self._every_s is None or self._clock_from is None:
             return False
         return now - self._clock_from >= self._every_s
 
+    def owe_epoch(self) -> None:
+        """As many epochs have passed as shall lie between two saves."""
+        self._is_epoch_due = True
+
     def ask(self, save: Save) -> None:
-        """A rank is asked."""
+        """The ranks are asked."""
         self.current = save
 
     def write(self, version: int, purpose: SavePurpose, reason: SaveReason, now: Seconds) -> None:
@@ -120,7 +138,19 @@ class SaveDesk:
         self.current = Save(version=version, purpose=purpose, reason=reason, since=now)
         if purpose is SavePurpose.PERIODIC:
             self._demanded = ""
+            self._is_epoch_due = False
             self._clock_from = now
+
+    def keep_good(self, version: int, now: Seconds) -> None:
+        """The bundle of `version` is complete on disk."""
+        self.saved_version, self._saved_at = version, now
+
+    def last_good(self, now: Seconds) -> str:
+        """In words: which complete bundle is the newest, and how old it is."""
+        if self._saved_at is None or self.saved_version is None:
+            return "this run has no good one yet"
+        age_s = max(0.0, now - self._saved_at)
+        return f"the last good one is version {self.saved_version}, {age_s:.0f} s old"
 
     def rest(self) -> None:
         """The save under way is over or given up; one that was due is due again."""
@@ -135,8 +165,10 @@ class SaveDesk:
         save = self.current
         if save is None:
             return ""
-        if save.target is not None:
-            return f"rank {save.target} has not answered the checkpoint of version {save.version}"
+        if save.owed:
+            ranks = ", ".join(map(str, sorted(save.owed)))
+            who = f"rank {ranks} has" if len(save.owed) == 1 else f"ranks {ranks} have"
+            return f"{who} not answered the checkpoint of version {save.version}"
         if committed_version > save.version:
             return f"version {save.version} is still being written"
         return ""

@@ -26,6 +26,8 @@ class CoordinatorSettings:
     """From the stop request to the save of what is committed, if the window does not end before."""
     checkpoint_every_s: Seconds | None = 1800.0
     """Between saves, taken at the next commit; None saves at the end only."""
+    checkpoint_every_epochs: int | None = None
+    """Passes between saves; None makes none for that reason."""
     first_batch_timeout_s: Seconds = 1800.0
     """A rank that holds work may take this long for its first batch (compilation)."""
     leave_timeout_s: Seconds = 25.0
@@ -43,6 +45,7 @@ class CoordinatorSettings:
         numbers = {
             "stop_grace_s": self.stop_grace_s,
             "checkpoint_every_s": self.checkpoint_every_s,
+            "checkpoint_every_epochs": self.checkpoint_every_epochs,
             "first_batch_timeout_s": self.first_batch_timeout_s,
             "leave_timeout_s": self.leave_timeout_s,
             "host_drain_s": self.host_drain_s,

@@ -14,7 +14,8 @@ from flodl_core.coordinator.liveness import (
     review_silence,
     silence_due,
 )
-from flodl_core.coordinator.saves import SavePhase, SavePurpose
+from flodl_core.coordinator.save_steps import give_up_asking
+from flodl_core.coordinator.saves import SavePhase
 from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.ids import Rank, RankPhase, SaveReason
 from flodl_core.messages.control import CoordHeartbeat
@@ -174,10 +175,10 @@ def _save_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None
     if closing is None or state.stage is not RunStage.CLOSING:
         return
     closing.begun = True
-    state.saves.rest()
     if asking:
-        ending.write_bundle(state, SavePurpose.FINAL, closing.save_reason, now)
+        give_up_asking(state, closing.save_reason, now)
     else:
+        state.saves.rest()
         closing.save_error = what
         ending.leave(state, now)
 

@@ -307,7 +307,7 @@ def _state_of(state: SchedulerState, record: RankRecord) -> RankPhase:
     save, wait = state.saves.current, state.evaluation
     if wait is not None and wait.target == record.rank:
         return RankPhase.CALLBACK
-    if save is not None and save.target == record.rank:
+    if save is not None and record.rank in save.owed:
         return RankPhase.SAVING
     if state.cycle.pending:
         evidence = state.cycle.evidence(record.rank)

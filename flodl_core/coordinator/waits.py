@@ -58,7 +58,11 @@ def _run_waits(state: SchedulerState) -> list[_Wait]:
         asking = state.saves.phase is SavePhase.ASKING
         phase = f"{'asking for' if asking else 'writing'} the save of version {save.version}"
         outcome = "the run ends with what is saved"
-        waits.append((save.target, None, phase, ceiling, outcome))
+        waits += [
+            (rank, state.cohort[rank].host, phase, ceiling, outcome) for rank in sorted(save.owed)
+        ]
+        if not save.owed:
+            waits.append((None, None, phase, ceiling, outcome))
     if state.stop is not None and not state.ending:
         grace = Ceiling(state.stop.since, state.settings.stop_grace_s)
         waits.append((None, None, state.window_end_words, grace, "the last commit is saved"))

@@ -144,9 +144,10 @@ class Oracles:
         if isinstance(message, MetricsMsg):
             self._reported[rank, message.epoch] += message.samples_processed
         elif isinstance(message, CheckpointResult):
-            blob = message.local_buffers[COUNTER]
-            counters = self._checkpoint_counters.setdefault(message.version, set())
-            counters.add(int.from_bytes(blob.data, "little"))
+            blob = message.local_buffers.get(COUNTER)
+            if blob is not None:
+                counters = self._checkpoint_counters.setdefault(message.version, set())
+                counters.add(int.from_bytes(blob.data, "little"))
 
     def _aggregated(self, rank: Rank, epoch: int) -> None:
         reported, settled = self._reported[rank, epoch], self._settled[rank, epoch]
@@ -222,6 +223,9 @@ class Oracles:
             self._before_last_save = set(self._recorded)
             self.ends.saving_last = True
         self.rules.require(facts.sync_round == effect.version, "saves", f"{effect}")
+        written = {(one.rank, one.sha256) for one in effect.rank_files}
+        right = {(one.rank, str(effect.version)) for one in effect.rank_files}
+        self.rules.require(written == right, "saves", f"rank files {written} in {effect.version}")
         for coverage in facts.coverage:
             fate = self._fates(coverage.epoch)
             span = self._span(coverage.epoch)

@@ -29,7 +29,7 @@ from flodl_core.dispatch.pacer import (
 from flodl_core.ids import Cycle, HostName, Rank, RankPhase, Round, RoundOutcome, SyncOutcome
 from flodl_core.messages import control, rendezvous, timing
 from flodl_core.messages.data import RoundEnd
-from flodl_core.messages.job import Geometry
+from flodl_core.messages.job import Geometry, RankFileRef
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.relay.machine import following_round
 from flodl_core.simulation.scenario import Scenario, Site
@@ -342,8 +342,20 @@ class SimRank:
                 rank=self.rank,
                 version=action.version,
                 elapsed_ms=1.0,
-                local_buffers={COUNTER: blob},
+                local_buffers={COUNTER: blob} if action.tells_locals else {},
+                rank_file=self._rank_file(action.version) if action.writes_file else None,
             )
+        )
+
+    def _rank_file(self, version: int) -> RankFileRef:
+        """What it would have written; the digest says of which version."""
+        return RankFileRef(
+            rank=self.rank,
+            host=self.host,
+            device="cpu:0",
+            suffix=f".rank{self.rank}.pt",
+            sha256=str(version),
+            nbytes=1,
         )
 
     def _evaluate(self, action: RunEval) -> None:

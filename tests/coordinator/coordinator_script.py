@@ -226,15 +226,23 @@ class Script:
         )
         return self.tell(rank, said)
 
-    def checkpoint_result(self, rank, version, error=None, buffers=None):
+    def checkpoint_result(self, rank, version, error=None, buffers=None, **rank_file):
         said = timing.CheckpointResult(
             rank=Rank(rank),
             version=version,
             elapsed_ms=1.0,
             error=error,
             local_buffers=buffers or {},
+            **rank_file,
         )
         return self.tell(rank, said)
+
+    def checkpoint_results(self, version, ranks=None):
+        """Every rank answers that it has written what only it has."""
+        said = []
+        for rank in range(self.world) if ranks is None else ranks:
+            said += self.checkpoint_result(rank, version)
+        return said
 
     def eval_result(self, rank, epoch=0, metric=1.5, error=None):
         said = timing.EvalResult(

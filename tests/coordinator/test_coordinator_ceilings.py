@@ -171,6 +171,7 @@ def test_the_ceiling_of_a_save_ends_the_run(mode):
     script.handle(CheckpointRequested("operator"))
     cycle_of(script, 1, [(0, 1), (1, 1)] if mode is Mode.CPU_CADENCE else full_window(script))
     assert sent(script.said, control.Checkpoint, 0)
+    script.checkpoint_result(1, 1)
     full_window(script)
     said = script.wait(300.2, beating=(0, 1))
     assert stalled(said, "rank 0 has not answered the checkpoint of version 1, for 300 s")

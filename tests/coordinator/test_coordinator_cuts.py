@@ -112,7 +112,8 @@ def test_a_cut_that_finds_nothing_done_realizes_nothing_and_loses_nothing():
         EpochPlan(epoch=0, offset=0, size=20, window_batches=10, cohort_batches=20),
         EpochPlan(epoch=0, offset=40, size=20, window_batches=10, cohort_batches=20),
     ]
-    assert len(sent(said, control.Checkpoint)) == 1  # of version 0, which is still the last commit
+    orders = sent(said, control.Checkpoint)  # of version 0, which is still the last commit
+    assert [(rank, order.version) for rank, order in orders] == [(0, 0), (1, 0)]
 
 
 def test_a_cut_waits_for_the_answer_to_a_checkpoint():
@@ -121,7 +122,8 @@ def test_a_cut_waits_for_the_answer_to_a_checkpoint():
     finish_empty(script, 1)
     said = script.handle(StopRequested(StopKind.SAVE, 4, "SIGTERM"))
     assert not sent(said, control.Cut)
-    said = script.checkpoint_result(0, 0)
+    assert not sent(script.checkpoint_result(0, 0), control.Cut)
+    said = script.checkpoint_result(1, 0)
     assert [(rank, cut.cycle) for rank, cut in sent(said, control.Cut)] == [(0, 2), (1, 2)]
 
 

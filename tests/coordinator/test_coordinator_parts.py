@@ -321,8 +321,8 @@ def test_a_save_is_due_on_demand_or_after_its_interval_and_never_beside_another(
 def test_the_gate_is_held_while_an_answer_is_awaited_and_two_commits_after_a_write_began():
     desk = SaveDesk(every_s=None, ceiling_s=300.0)
     assert desk.hold_reason(5) == ""
-    desk.ask(Save(4, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, 0.0, Rank(2)))
-    assert "rank 2" in desk.hold_reason(4)
+    desk.ask(Save(4, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, 0.0, Rank(2), {2: 1}))
+    assert "rank 2 has" in desk.hold_reason(4)
     desk.write(4, SavePurpose.FINAL, SaveReason.CHECKPOINT, 0.0)
     assert desk.writes_last
     assert desk.hold_reason(4) == ""

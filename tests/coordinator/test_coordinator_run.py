@@ -82,7 +82,7 @@ def test_cycle_0_is_followed_by_checkpoint_update_global_step_and_plans_in_that_
     said = script.ack(2, 0)
     to_rank_0 = [effect.message for effect in said if getattr(effect, "rank", None) == 0]
     assert to_rank_0 == [
-        control.Checkpoint(version=0, target_rank=0),
+        control.Checkpoint(version=0, target_rank=0, with_rank_files=False),
         control.Update(version=0, cycle=0),
         control.SetGlobalStep(n=0),
         control.StartEpoch(
@@ -117,7 +117,8 @@ def test_a_run_ends_with_a_save_and_a_shutdown():
     assert (aggregated.loss, aggregated.samples) == (1.0, 12)
     assert sent(said, control.Checkpoint, 0) == [control.Checkpoint(version=2, target_rank=0)]
     blob = timing.TensorBlob(dtype="int64", shape=(), data=bytes(8))
-    save = of(script.checkpoint_result(0, 2, buffers={"steps": blob}), SaveBundle)[0]
+    assert not of(script.checkpoint_result(0, 2, buffers={"steps": blob}), SaveBundle)
+    save = of(script.checkpoint_results(2, ranks=(1, 2)), SaveBundle)[0]
     assert (save.version, save.reason, save.local_buffers) == (
         2,
         "graceful_shutdown",
@@ -152,7 +153,7 @@ def test_ranks_that_do_not_leave_are_left_behind():
     script.cycle(1)
     script.metrics(0, 2)
     script.metrics(1, 2)
-    script.checkpoint_result(0, 1)
+    script.checkpoint_results(1)
     script.saved(1)
     script.exiting(0)
     script.wait(24.0)
@@ -315,7 +316,8 @@ def test_an_operators_checkpoint_is_made_at_the_next_commit_before_ranks_go_on()
     assert order.index("Checkpoint") < order.index("Update")
     script.batch(0)
     assert not sent(script.batch(1), control.RequestParams)
-    said = script.checkpoint_result(0, 1)
+    assert not of(script.checkpoint_result(0, 1), SaveBundle)
+    said = script.checkpoint_result(1, 1)
     save = of(said, SaveBundle)[0]
     assert (save.version, save.reason) == (1, "checkpoint")
     assert [(part.offset, part.size) for part in save.facts.coverage[0].uncovered] == [

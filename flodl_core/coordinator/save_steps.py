@@ -1,0 +1,193 @@
+"""The steps of a save: ask every alive rank, take the answers, have the bundle written.
+
+What it is: what is sent for a save and what each answer or death does to it, and what
+the meta file says of the commit that is saved.
+What it is not: when a save is due (`saves`), and how a run ends after the last one.
+Who drives it: `averaging` at a finish, `inbox` with answers, `dead_ranks`, `ending`.
+
+    ask_for_save ──Checkpoint──▶ every alive rank
+    take_answer  ◀──CheckpointResult── each; the last one starts the write
+"""
+
+from flodl_core.coordinator.cohort import RankRecord
+from flodl_core.coordinator.effects import SaveBundle, SaveFacts, Severity
+from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
+from flodl_core.coordinator.state import SchedulerState
+from flodl_core.ids import Rank, SaveReason
+from flodl_core.messages.control import Checkpoint
+from flodl_core.messages.timing import CheckpointResult
+from flodl_core.units import Seconds
+
+
+def ask_for_save(
+    state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
+) -> bool:
+    """Ask every alive rank for what only it has; False if nobody is there to ask.
+
+    Only the lowest one is asked where nothing will be written: its buffers are to be known.
+    """
+    alive = state.cohort.alive_ranks
+    if not alive or state.committed_version is None:
+        return False
+    target, version = alive[0], state.committed_version
+    is_prime = purpose is SavePurpose.PRIME
+    asked = alive[:1] if is_prime else alive
+    state.saves.ask(
+        Save(
+            version=version,
+            purpose=purpose,
+            reason=reason,
+            since=now,
+            target=target,
+            owed=dict.fromkeys(asked, 1),
+        )
+    )
+    order = Checkpoint(
+        version=version,
+        target_rank=target,
+        with_rank_files=not is_prime,
+        saved_version=state.saves.saved_version,
+    )
+    for rank in asked:
+        state.send(rank, order)
+    return True
+
+
+def take_answer(
+    state: SchedulerState, record: RankRecord, answer: CheckpointResult, now: Seconds
+) -> None:
+    """Take a rank's CheckpointResult; the last one that is awaited starts the write."""
+    save = state.saves.current
+    if save is None or record.rank not in save.owed or save.version != answer.version:
+        state.note("checkpoint_out_of_place", rank=record.rank, version=answer.version)
+        return
+    record.progress_at = now
+    save.settle(record.rank)
+    if record.rank == save.target and record.rank not in save.owed:
+        _take_buffers(state, record, answer)
+    if answer.rank_file is not None:
+        save.files[record.rank] = answer.rank_file
+    if answer.rank_file_error is not None:
+        state.alert(
+            Severity.WARN,
+            "save_failed",
+            f"{record.where} has written no file of its own for version {save.version}: "
+            f"{answer.rank_file_error}; a resume gives it a fresh optimizer",
+            rank=record.rank,
+        )
+    _write_if_answered(state, save, now)
+
+
+def _take_buffers(state: SchedulerState, record: RankRecord, answer: CheckpointResult) -> None:
+    if answer.error is None:
+        state.saves.local_buffers = answer.local_buffers
+        return
+    detail = f"{record.where} could not tell its buffers for the checkpoint: {answer.error}"
+    state.saves.last_error = answer.error
+    state.alert(Severity.WARN, "save_failed", detail, rank=record.rank)
+
+
+def _write_if_answered(state: SchedulerState, save: Save, now: Seconds) -> None:
+    if save.owed:
+        return
+    if save.purpose is SavePurpose.PRIME:
+        state.saves.rest()
+    else:
+        write_bundle(state, save.purpose, save.reason, now)
+
+
+def asked_rank_lost(state: SchedulerState, rank: Rank, now: Seconds) -> None:
+    """A rank that was asked for a save is gone: the save goes on without its file.
+
+    If its buffers were wanted, a periodic save is due again at the next commit, since only
+    then another rank holds the buffers of that very commit. The others ask the next rank
+    at once: nobody trains on before they are done.
+    """
+    save = state.saves.current
+    if save is None or rank not in save.owed:
+        return
+    del save.owed[rank]
+    if rank != save.target:
+        _write_if_answered(state, save, now)
+    elif save.purpose is SavePurpose.PERIODIC:
+        state.saves.rest()
+        state.saves.demand(f"the save that rank {rank} left open")
+    else:
+        _ask_next(state, save, now)
+
+
+def _ask_next(state: SchedulerState, save: Save, now: Seconds) -> None:
+    alive = state.cohort.alive_ranks
+    if not alive:
+        save.owed.clear()
+        _write_if_answered(state, save, now)
+        return
+    save.target, save.since = alive[0], now
+    save.owed[alive[0]] = save.owed.get(alive[0], 0) + 1
+    order = Checkpoint(version=save.version, target_rank=alive[0], with_rank_files=False)
+    state.send(alive[0], order)
+
+
+def write_bundle(
+    state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
+) -> None:
+    """Have the committed values written, with the buffers and rank files that are known."""
+    version = state.whole_version
+    assert version is not None
+    save = state.saves.current
+    is_asked = save is not None and save.version == version
+    files = save.files if save is not None and is_asked else {}
+    state.saves.write(version, purpose, reason, now)
+    state.out.append(
+        SaveBundle(
+            version,
+            reason,
+            save_facts(state),
+            state.saves.local_buffers,
+            rank_files=tuple(files[rank] for rank in sorted(files)),
+        )
+    )
+
+
+def make_final(state: SchedulerState, reason: SaveReason, now: Seconds) -> bool:
+    """Make the save that ranks are being asked for the last one; False if there is none.
+
+    Nobody writes its file twice for one commit.
+    """
+    save = state.saves.current
+    if save is None or not save.owed or save.purpose is SavePurpose.PRIME:
+        return False
+    if save.version != state.whole_version:
+        return False
+    save.purpose, save.reason, save.since = SavePurpose.FINAL, reason, now
+    return True
+
+
+def give_up_asking(state: SchedulerState, reason: SaveReason, now: Seconds) -> None:
+    """Have the last bundle written with the answers that are here."""
+    assert state.saves.phase is SavePhase.ASKING
+    state.note("save_without_answer", version=state.committed_version)
+    write_bundle(state, SavePurpose.FINAL, reason, now)
+
+
+def save_facts(state: SchedulerState) -> SaveFacts:
+    """What the meta file says of the newest whole commit."""
+    book, spec = state.book, state.spec
+    half = state.half_committed
+    undone = half.entries if half is not None else ()
+    return SaveFacts(
+        epoch=book.open.span.event if book.open else book.next_event,
+        epochs=spec.epochs,
+        epoch_splits=spec.epoch_splits,
+        global_step=half.global_step if half else state.global_step,
+        sync_round=state.whole_version or 0,
+        world_size=state.envelope.world_size,
+        ranks_alive=len(state.cohort.alive),
+        seed=spec.seed,
+        batch_size=spec.batch_size,
+        n_samples=spec.n_samples,
+        samples_trained=half.trained_samples if half else book.trained_samples,
+        samples_dropped=half.dropped_samples if half else book.dropped_samples,
+        coverage=book.coverage(without=undone),
+        elche=state.cadence.record() if state.cadence is not None else None,
+    )

@@ -1,0 +1,171 @@
+"""A save asks every alive rank: whose file is in the bundle, and what deaths do to it."""
+
+import pytest
+from coordinator_script import RaiseAlert, SaveBundle, Script, codes, control, ends, of, sent
+
+from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
+from flodl_core.messages.job import RankFileRef
+from flodl_core.messages.timing import TensorBlob
+
+
+def rank_file(rank, digest="aa"):
+    return RankFileRef(
+        rank=rank,
+        host="red",
+        device=f"cpu:{rank}",
+        suffix=f".rank{rank}.pt",
+        sha256=digest,
+        nbytes=64,
+    )
+
+
+def blob(value):
+    return {"steps": TensorBlob(dtype="int64", shape=(), data=value.to_bytes(8, "little"))}
+
+
+def asked(ranks=3, **numbers):
+    """A run whose ranks are asked for the save of version 1."""
+    script = Script((("red", ranks),), n_samples=24, **numbers).start()
+    script.handle(CheckpointRequested("operator"))
+    script.cycle(1)
+    return script
+
+
+def test_every_alive_rank_is_asked_and_the_lowest_for_its_buffers():
+    script = Script((("red", 3),), n_samples=24).start()
+    script.lose(0)
+    script.handle(CheckpointRequested("operator"))
+    said = script.cycle(1, ranks=(1, 2))
+    order = control.Checkpoint(version=1, target_rank=1)
+    assert sent(said, control.Checkpoint) == [(1, order), (2, order)]
+
+
+def test_the_bundle_is_written_when_the_last_rank_has_answered_and_names_their_files():
+    script = asked()
+    assert not of(script.checkpoint_result(2, 1, rank_file=rank_file(2)), SaveBundle)
+    assert not of(script.checkpoint_result(0, 1, rank_file=rank_file(0)), SaveBundle)
+    save = of(script.checkpoint_result(1, 1, rank_file=rank_file(1)), SaveBundle)[0]
+    assert [one.rank for one in save.rank_files] == [0, 1, 2]
+
+
+def test_only_the_targets_buffers_are_taken():
+    script = asked(2)
+    script.checkpoint_result(0, 1, buffers=blob(7))
+    save = of(script.checkpoint_result(1, 1, buffers=blob(9)), SaveBundle)[0]
+    assert save.local_buffers == blob(7)
+
+
+def test_a_rank_that_cannot_write_its_file_is_named_and_missing_and_the_bundle_is_good():
+    script = asked(2)
+    said = script.checkpoint_result(1, 1, rank_file_error="No space left on device")
+    alert = of(said, RaiseAlert)[0]
+    assert (alert.alert_class, alert.rank) == ("save_failed", 1)
+    assert "No space left on device" in alert.detail
+    assert "fresh optimizer" in alert.detail
+    save = of(script.checkpoint_result(0, 1, rank_file=rank_file(0)), SaveBundle)[0]
+    assert [one.rank for one in save.rank_files] == [0]
+
+
+def test_an_answer_of_another_version_or_a_second_one_changes_nothing():
+    script = asked(2)
+    assert codes(script.checkpoint_result(1, 0)) == ["checkpoint_out_of_place"]
+    script.checkpoint_result(1, 1)
+    assert codes(script.checkpoint_result(1, 1)) == ["checkpoint_out_of_place"]
+
+
+def test_a_death_among_the_asked_does_not_hold_the_save_up():
+    script = asked()
+    script.checkpoint_result(0, 1, rank_file=rank_file(0))
+    script.checkpoint_result(2, 1, rank_file=rank_file(2))
+    save = of(script.lose(1), SaveBundle)[0]
+    assert [one.rank for one in save.rank_files] == [0, 2]
+    assert (save.facts.ranks_alive, save.facts.world_size) == (2, 3)
+
+
+def test_a_file_of_a_rank_that_died_after_it_wrote_stays_in_the_bundle():
+    script = asked(2)
+    script.checkpoint_result(1, 1, rank_file=rank_file(1))
+    script.lose(1)
+    save = of(script.checkpoint_result(0, 1, rank_file=rank_file(0)), SaveBundle)[0]
+    assert [one.rank for one in save.rank_files] == [0, 1]
+
+
+def last_save(ranks=2):
+    """A run that is done but for its last save."""
+    script = Script((("red", ranks),), n_samples=2 * ranks).start()
+    script.cycle(1)
+    for rank in range(ranks):
+        script.metrics(rank, 2)
+    return script
+
+
+def test_when_the_target_of_the_last_save_dies_another_is_asked_for_buffers_only():
+    script = last_save(3)
+    script.checkpoint_result(2, 1, rank_file=rank_file(2))
+    said = script.lose(0)
+    order = control.Checkpoint(version=1, target_rank=1, with_rank_files=False)
+    assert sent(said, control.Checkpoint) == [(1, order)]
+    assert not of(script.checkpoint_result(1, 1, rank_file=rank_file(1)), SaveBundle)
+    save = of(script.checkpoint_result(1, 1, buffers=blob(5)), SaveBundle)[0]
+    assert save.local_buffers == blob(5)
+    assert [one.rank for one in save.rank_files] == [1, 2]
+
+
+def test_a_stop_during_the_questions_of_a_save_makes_that_save_the_last_one():
+    script = asked(2, settings={"stop_grace_s": 5.0})
+    script.checkpoint_result(1, 1, rank_file=rank_file(1))
+    script.handle(StopRequested(StopKind.SAVE, 4, "SIGTERM"))
+    script.forget()
+    script.wait(6.0, beating=(0, 1))
+    save = of(script.said, SaveBundle)[0]
+    assert not sent(script.said, control.Checkpoint)
+    assert [one.rank for one in save.rank_files] == [1]
+    script.saved(1)
+    script.exiting(0)
+    assert ends(script.exiting(1)).exit_code == 4
+
+
+def test_a_failed_save_tells_the_age_of_the_last_good_one_and_training_goes_on():
+    script = asked(1, settings={"checkpoint_every_s": 60.0})
+    script.checkpoint_results(1)
+    alert = of(script.saved(1, error="No space left on device"), RaiseAlert)[0]
+    assert alert.detail.endswith("this run has no good one yet")
+    script.wait(61.0, beating=(0,))
+    script.cycle(2)
+    script.checkpoint_results(2)
+    script.saved(2)
+    script.wait(90.0, beating=(0,))
+    assert sent(script.cycle(3), control.Update, 0)
+    script.checkpoint_results(3)
+    alert = of(script.saved(3, error="No space left on device"), RaiseAlert)[0]
+    assert alert.detail.endswith("the last good one is version 2, 90 s old")
+    assert sent(script.cycle(4), control.Update, 0)
+
+
+def test_ranks_are_told_which_version_is_complete():
+    script = asked(1)
+    script.checkpoint_results(1)
+    script.saved(1)
+    script.handle(CheckpointRequested("operator"))
+    script.cycle(2)
+    assert sent(script.said, control.Checkpoint, 0)[-1].saved_version == 1
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_saves_recur_after_as_many_passes_as_asked_for(splits):
+    settings = {"checkpoint_every_epochs": 2}
+    script = Script(
+        (("red", 1),), n_samples=4, epochs=5, epoch_splits=splits, settings=settings
+    ).start()
+    cycles_an_event = 2 // splits
+    versions = []
+    for event in range(5 * splits):
+        for number in range(cycles_an_event):
+            script.cycle(event * cycles_an_event + number + 1)
+        said = script.metrics(0, 4 // splits, epoch=event)
+        for order in sent(said, control.Checkpoint, 0):
+            versions.append(order.version)
+            script.checkpoint_results(order.version)
+            script.saved(order.version)
+    # two cycles a pass: after 2 and 4 of 5 passes, and the last save
+    assert versions == [4, 8, 10]
