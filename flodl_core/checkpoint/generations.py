@@ -22,7 +22,7 @@ def generation_stem(stem: Path, age: int) -> Path:
     """
     if age == 0:
         return stem
-    return stem.with_name(f"{stem.name}{PREVIOUS}{age if age > 1 else ''}")
+    return stem.parent / f"{stem.name}{PREVIOUS}{age if age > 1 else ''}"
 
 
 def generation_stems(stem: Path, keep: int) -> tuple[Path, ...]:

@@ -114,7 +114,12 @@ class Bridge:
         channel = self._channel
         while True:
             await control.send(
-                Heartbeat(rank=channel.rank, step_count=channel.step_count, phase=channel.phase)
+                Heartbeat(
+                    rank=channel.rank,
+                    step_count=channel.step_count,
+                    phase=channel.phase,
+                    phase_s=channel.phase_s,
+                )
             )
             await anyio.sleep(self._heartbeat_s)
 

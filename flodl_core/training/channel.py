@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from flodl_core.errors import LocalProtocolError, RunLostError
 from flodl_core.ids import Rank, RankPhase
 from flodl_core.messages.timing import Batch, Batches
+from flodl_core.net import clock
 from flodl_core.units import Seconds
 
 RING_ROWS = 1024
@@ -51,13 +52,13 @@ class RankChannel:
     """The two ends' meeting place.
 
     Attributes:
-        phase: what the training thread is doing; read by the bridge for Heartbeat.
         step_count: batches of this rank since it began; read by the bridge for Heartbeat.
     """
 
     def __init__(self, rank: Rank, *, capacity_rows: int = RING_ROWS) -> None:
         self.rank = rank
-        self.phase = RankPhase.SPAWNING
+        self._phase = RankPhase.SPAWNING
+        self._phase_since = clock.now()
         self.step_count = 0
         self._capacity = capacity_rows
         self._rows: list[Row | None] = [None] * capacity_rows
@@ -70,6 +71,22 @@ class RankChannel:
         self._lost: str | None = None
         self._wake: Callable[[], None] = _nothing
         self._woken = False
+
+    @property
+    def phase(self) -> RankPhase:
+        """What the training thread is doing."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: RankPhase) -> None:
+        if phase is not self._phase:
+            self._phase_since = clock.now()
+            self._phase = phase
+
+    @property
+    def phase_s(self) -> Seconds:
+        """How long it has been doing that."""
+        return clock.now() - self._phase_since
 
     # -- the training thread -------------------------------------------------------
 

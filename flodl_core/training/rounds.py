@@ -5,6 +5,7 @@ pacer's, the messages are the worker's. Nothing of the model changes before the
 last RoundEnd of the cycle came.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -65,12 +66,25 @@ class _Offered:
     verdict: SnapshotVerdict
 
 
-class RankRounds:
-    """One rank's data plane, cycle by cycle."""
+def _nothing() -> None:
+    return None
 
-    def __init__(self, layout: FlatLayout, star: StarPort) -> None:
+
+class RankRounds:
+    """One rank's data plane, cycle by cycle.
+
+    Args:
+        layout: of the rank's model.
+        star: its end of the plane.
+        on_adopting: called when the last round of a cycle has ended, before anything changes.
+    """
+
+    def __init__(
+        self, layout: FlatLayout, star: StarPort, *, on_adopting: Callable[[], None] = _nothing
+    ) -> None:
         self._layout = layout
         self._star = star
+        self._on_adopting = on_adopting
         self._offered: _Offered | None = None
         self._spans: tuple[Run, ...] = ()
         self._params_committed = False
@@ -117,6 +131,7 @@ class RankRounds:
         return self._finish(offer, end) if self._star.ends_cycle(end) else None
 
     def _finish(self, offer: _Offered, end: RoundEnd) -> CycleResult:
+        self._on_adopting()
         divergence = self._adopt_params(offer) if self._params_committed else None
         if end.round is Round.BUFFERS and end.outcome is RoundOutcome.COMMITTED:
             adopt_buffers(self._layout, self._star.staging.buffers)

@@ -40,10 +40,15 @@ class Seat:
         return next(host for host in self.envelope.hosts if self.rank in host.ranks)
 
     @property
+    def device_name(self) -> str:
+        """The device as its host named it, such as `cpu:0` or `cuda:1`."""
+        host = self.host
+        return host.devices[host.ranks.index(self.rank)]
+
+    @property
     def device(self) -> torch.device:
         """The device that this rank trains on; any CPU is `cpu`."""
-        host = self.host
-        name = host.devices[host.ranks.index(self.rank)]
+        name = self.device_name
         return torch.device("cpu") if name.startswith("cpu") else torch.device(name)
 
     def placement(self, job: TrainJob) -> Placement:

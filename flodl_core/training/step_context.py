@@ -199,6 +199,15 @@ class StepContext:
         self._scaler = self._make_scaler()
         self._unscaled = False
 
+    def scaler_state(self) -> dict[str, Any]:
+        """Return the loss scaler's state; empty where the precision needs none."""
+        return self._scaler.state_dict()
+
+    def load_scaler(self, state: dict[str, Any]) -> None:
+        """Go on from a loss scaler's state; nothing changes where either has none."""
+        if state and self._scaler.is_enabled():
+            self._scaler.load_state_dict(state)
+
     def learning_rate(self) -> float:
         """Return the learning rate of the optimizer's first group."""
         groups = self.optimizer.param_groups

@@ -28,12 +28,14 @@ from flodl_core.dispatch.actions import (
     WriteCheckpoint,
 )
 from flodl_core.dispatch.pacer import RankPacer
-from flodl_core.errors import FlodlError, RunLostError
-from flodl_core.ids import ExitCode, RankPhase
+from flodl_core.errors import RunLostError
+from flodl_core.ids import Cycle, ExitCode, RankPhase
 from flodl_core.messages.control import (
+    Checkpoint,
     CoordHeartbeat,
     Cut,
     ExtendPartition,
+    RestoreLocals,
     SetCallbackRole,
     Shutdown,
     ShutdownWithSave,
@@ -42,7 +44,6 @@ from flodl_core.messages.control import (
 )
 from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind, Uid
 from flodl_core.messages.timing import (
-    CheckpointResult,
     EvalResult,
     Exiting,
     LrUpdate,
@@ -59,13 +60,15 @@ from flodl_core.training.event_log import EventLog
 from flodl_core.training.job import TrainJob
 from flodl_core.training.load import describe_error
 from flodl_core.training.loader import SampleLoader, open_loader
-from flodl_core.training.local_buffers import pack_local_buffers
+from flodl_core.training.local_buffers import restore_local_buffers
+from flodl_core.training.rank_saves import RankSaves
+from flodl_core.training.rank_state import RankProgress
 from flodl_core.training.rounds import RankRounds, StarPort
 from flodl_core.training.samples import BatchPlace
 from flodl_core.training.seat import Seat
 from flodl_core.training.share_totals import ShareTotals
 from flodl_core.training.snapshot import Claim
-from flodl_core.units import Milliseconds, Seconds
+from flodl_core.units import Seconds
 
 POLL_S = 0.05
 """While a round is awaited, messages are looked at this often."""
@@ -73,6 +76,8 @@ POLL_S = 0.05
 HOLD_S = 1.0
 
 _CHANGE_THE_PLAN = (StartEpoch, Update, ExtendPartition, Cut)
+
+INITIAL_BROADCAST = Cycle(0)
 
 _LR_CHANGE = 0.01
 """Relative change of the learning rate that is worth a message."""
@@ -99,6 +104,7 @@ class RankWorker:
         self._log = log
         self._pacer = RankPacer(seat.rank, seat.envelope.spec.batch_size)
         self._totals = ShareTotals()
+        self._saves = RankSaves(seat, log)
         self._loader: SampleLoader | None = None
         self._trainee: Trainee | None = None
         self._rounds: RankRounds | None = None
@@ -158,7 +164,8 @@ class RankWorker:
         self._channel.phase = RankPhase.JOINING
         self._loader = open_loader(self._job, self._seat, self._log)
         self._trainee = build_trainee(self._job, self._seat, self._star.slot)
-        self._rounds = RankRounds(self._trainee.layout, self._star)
+        self._rounds = RankRounds(self._trainee.layout, self._star, on_adopting=self._note_adopting)
+        self._saves.read(self._trainee)
         self._meet()
         while not self._left:
             while (message := self._channel.poll()) is not None:
@@ -178,6 +185,7 @@ class RankWorker:
                 dataset_sig=envelope.dataset_sig,
                 global_rank=rank,
                 host_name=self._seat.host.host,
+                resume_note=self._saves.resume_note,
             )
         )
         while not self._left:
@@ -195,6 +203,11 @@ class RankWorker:
     def _take(self, message: object) -> None:
         if isinstance(message, CoordHeartbeat | SetCallbackRole):
             return
+        if isinstance(message, RestoreLocals):
+            restore_local_buffers(self.trainee.layout, message.local_buffers)
+            return
+        if isinstance(message, Checkpoint):
+            self._saves.note_asked(message)
         plan = message.plan if isinstance(message, StartEpoch) else None
         if isinstance(message, Update):
             plan = message.next_plan
@@ -211,7 +224,7 @@ class RankWorker:
         return BatchPlace(self._seat.pass_of(batch.epoch), batch.offset, batch.size)
 
     def _train(self, action: TrainBatch) -> None:
-        self._channel.phase = RankPhase.TRAINING
+        self._channel.phase = RankPhase.DATA
         trainee = self.trainee
         pass_index = self._seat.pass_of(action.epoch)
         if pass_index != self._pass:
@@ -221,6 +234,7 @@ class RankWorker:
         fetched = self.loader.fetch(self._place(action), self._places_ahead())
         batch = move_batch(fetched, self._seat.device)
         have_data = clock.now()
+        self._channel.phase = RankPhase.TRAINING
         step = self._pacer.global_step
         trainee.context.begin_batch(
             epoch=action.epoch,
@@ -305,6 +319,8 @@ class RankWorker:
         if result.resets_state:
             self.trainee.context.reset_state()
             self._log.warning("took_consensus_for_own_values", cycle=action.cycle)
+        if result.cycle == INITIAL_BROADCAST:
+            self._pass = self._saves.put_back(self.trainee)
         triple = result.divergence
         self._channel.post(
             SyncAck(
@@ -323,23 +339,20 @@ class RankWorker:
     def _report(self, action: ReportEpoch) -> None:
         self._channel.post(self._totals.report(self._seat.rank, action.epoch, clock.now()))
 
+    def _note_adopting(self) -> None:
+        self._channel.phase = RankPhase.ADOPTING
+
     def _write_checkpoint(self, action: WriteCheckpoint) -> None:
         self._channel.phase = RankPhase.SAVING
-        began = clock.now()
-        packed, error = {}, None
-        try:
-            packed = pack_local_buffers(self.trainee.layout)
-        except FlodlError as failure:
-            error = describe_error(failure)
-        self._channel.post(
-            CheckpointResult(
-                rank=self._seat.rank,
-                version=action.version,
-                elapsed_ms=_ms_since(began),
-                error=error,
-                local_buffers=packed,
-            )
+        progress = RankProgress(
+            rank=self._seat.rank,
+            version=action.version,
+            global_step=self._pacer.global_step,
+            pass_index=self._pass,
+            batches=self._channel.step_count,
+            uncommitted_samples=self._pacer.uncommitted_samples,
         )
+        self._channel.post(self._saves.answer(self.trainee, action, progress))
         self._handle(CheckpointWritten(action.version))
 
     def _evaluate(self, action: RunEval) -> None:
@@ -378,7 +391,3 @@ class RankWorker:
         for note in self._pacer.handle(event):
             named = {f"of_{key}" if key == "event" else key: v for key, v in note.fields.items()}
             self._log.info(note.code, **named)
-
-
-def _ms_since(began: Seconds) -> Milliseconds:
-    return (clock.now() - began) * 1e3
