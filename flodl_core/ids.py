@@ -42,7 +42,20 @@ class GuardKind(StrEnum):
 
     LEVEL = "level"
     """By the level of the ranks' divergence."""
+    GROWTH = "growth"
+    """By how fast the divergence grows with the batches."""
     NONE = "none"
+
+
+class CallbackPolicy(StrEnum):
+    """Who runs the callbacks of an epoch, such as its evaluation."""
+
+    FASTEST = "fastest"
+    """The rank with the fastest batches, chosen anew each time."""
+    STICKY = "sticky"
+    """The rank that was fastest at the first choice, as long as it is there."""
+    FIXED = "fixed"
+    """A given rank, as long as it is there."""
 
 
 class StartMode(StrEnum):

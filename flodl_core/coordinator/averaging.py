@@ -18,6 +18,7 @@ from flodl_core.coordinator.save_steps import ask_for_save
 from flodl_core.coordinator.saves import SavePurpose
 from flodl_core.coordinator.state import BeforeCommit, Commit, RunStage, SchedulerState
 from flodl_core.elche.guards import DivergenceReport
+from flodl_core.elche.meta_controller import LearningRate
 from flodl_core.elche.report import WindowReport
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
 from flodl_core.messages.control import Cut, RequestParams
@@ -231,14 +232,15 @@ def poll_finish(state: SchedulerState, now: Seconds) -> bool:
 
 
 def _report_window(state: SchedulerState, now: Seconds) -> None:
-    """Tell the balancer what the window took, and the guard how far the ranks were apart."""
+    """Tell the balancer what the window took, and the judge how far the ranks were apart."""
     cadence, cycle, window = state.cadence, state.cycle, state.window
     if cadence is None or window is None or cycle.since is None:
         return
     rows = [record.ledger.closing_costs.window(record.rank) for record in state.cohort.alive]
     moved = {tally.rank: tally.n for tally in cycle.tallies if tally.n > 0}
     committed = cycle.realized
-    cadence.close_window(
+    rates = (LearningRate(one.rank, one.lr) for one in state.cohort.alive if one.lr is not None)
+    alerts = cadence.close_window(
         WindowReport(
             rows=rows,
             sync_ms=(now - cycle.since) * 1000.0,
@@ -253,7 +255,10 @@ def _report_window(state: SchedulerState, now: Seconds) -> None:
             },
             n_batches=moved,
         ),
+        rate=next(rates, None),
     )
+    for alert in alerts:
+        state.alert(Severity.WARN, alert.alert_class, alert.detail)
     state.window = None
 
 

@@ -7,12 +7,12 @@ What it is not: a plan or a pool; it says numbers of batches. Sync has none of i
 Who drives it: `coordinator.windows` deals by it, `coordinator.averaging` reports to it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from flodl_core.dispatch.final_window import apportion, is_final_window
 from flodl_core.elche.balancer import Balancer
+from flodl_core.elche.growth_guard import GrowthGuard
 from flodl_core.elche.guards import (
     ConvergenceGuard,
     DivergenceReport,
@@ -20,9 +20,9 @@ from flodl_core.elche.guards import (
     NoGuard,
     NudgeDown,
     Stable,
-    SuppressGrowth,
-    Verdict,
 )
+from flodl_core.elche.judge import Judge, Judgement, word_verdict
+from flodl_core.elche.meta_controller import LearningRate
 from flodl_core.elche.record import ElcheRecord
 from flodl_core.elche.report import StartValues, WindowReport
 from flodl_core.elche.settings import ElcheSettings
@@ -38,6 +38,8 @@ class CadenceSettings:
     Attributes:
         elche: of the balancer.
         guard: who judges.
+        custom_guard: who judges instead, if given; one that fails is taken for Stable.
+        meta: whether the meta-controller has a say too.
         late_factor: of the planned window; a rank whose end is projected beyond it has the
             window cut. More than 1.
         start: what is assumed of the ranks' speeds before anything is measured.
@@ -48,6 +50,8 @@ class CadenceSettings:
 
     elche: ElcheSettings = field(default_factory=ElcheSettings)
     guard: GuardKind = GuardKind.LEVEL
+    custom_guard: ConvergenceGuard | None = None
+    meta: bool = True
     late_factor: float = 1.5
     start: StartValues = field(default_factory=StartValues)
 
@@ -74,6 +78,18 @@ class Slots:
         return sum(self.batches.values())
 
 
+@dataclass(frozen=True, slots=True)
+class CadenceAlert:
+    """What an operator must know of a verdict.
+
+    Attributes:
+        alert_class: drift or guard_failed.
+    """
+
+    alert_class: str
+    detail: str
+
+
 class Cadence:
     """The cadence of one run.
 
@@ -88,22 +104,24 @@ class Cadence:
         late_factor: of the planned window, for late ranks; None where counts are pinned, since
             then windows end where they are planned to, the same in every run.
         max_batch_diff: how far a count may lie above the smallest; None is no bound.
+        verdict_by: who gave the last verdict; None before the first.
     """
 
     def __init__(self, settings: CadenceSettings, ranks: Sequence[Rank]) -> None:
         self._world = len(ranks)
         self.balancer = Balancer(settings.elche, ranks, start=settings.start)
-        self._guard: ConvergenceGuard = (
-            LevelGuard() if settings.guard is GuardKind.LEVEL else NoGuard()
+        self.judge = Judge(
+            settings.custom_guard or _GUARDS[settings.guard](), has_meta=settings.meta
         )
         pinned = settings.elche.pinned_counts is not None
+        self.verdict_by: str | None = None
         self.late_factor = None if pinned else settings.late_factor
         self.max_batch_diff = settings.elche.max_batch_diff
 
     @property
     def guard_name(self) -> str:
         """One word for who judges."""
-        return self._guard.name
+        return self.judge.name
 
     @property
     def last_verdict(self) -> str | None:
@@ -115,6 +133,12 @@ class Cadence:
         """Batches a window by rank of the world; 0 for who is gone."""
         counts = self.balancer.counts
         return tuple(counts.get(Rank(rank), 0) for rank in range(self._world))
+
+    @property
+    def recent_shares(self) -> tuple[float, ...]:
+        """Part of the batches by rank of the world, of late; 0 for who is gone."""
+        shares = self.balancer.recent_shares
+        return tuple(shares.get(Rank(rank), 0.0) for rank in range(self._world))
 
     def open_event(self, batches: int) -> None:
         """An event of so many batches begins; no window holds more."""
@@ -135,10 +159,38 @@ class Cadence:
         known = [ms * slots.batches.get(rank, 0) for rank, ms in means.items()]
         return max(known, default=None)
 
-    def close_window(self, report: WindowReport, divergence: DivergenceReport) -> None:
-        """Take in a finished cycle: its costs, then the guard's verdict on its divergences."""
-        self.balancer.report(report)
-        self.balancer.apply(self._guard.review(divergence))
+    def close_window(
+        self,
+        report: WindowReport,
+        divergence: DivergenceReport,
+        *,
+        rate: LearningRate | None = None,
+    ) -> tuple[CadenceAlert, ...]:
+        """Take in a finished cycle: its costs, then the verdict on its divergences.
+
+        Args:
+            report: what the window took.
+            divergence: how far the ranks were apart.
+            rate: of learning, as the lowest alive rank told it.
+
+        Returns:
+            What an operator must know: a nudge and the verdict that turned growth off, with
+            their reason, and the first failure of the guard.
+        """
+        balancer = self.balancer
+        balancer.report(report)
+        could_grow = balancer.growth_enabled
+        judgement = self.judge.review(
+            divergence, anchor=balancer.anchor, phase=balancer.phase, rate=rate
+        )
+        before, self.verdict_by = balancer.anchor, judgement.by
+        balancer.apply(judgement.verdict)
+        alerts = []
+        if judgement.trouble and self.judge.failures == 1:
+            alerts.append(_word_failure(self.guard_name, judgement))
+        if isinstance(judgement.verdict, NudgeDown) or could_grow > balancer.growth_enabled:
+            alerts.append(_word_drift(judgement, before, balancer.anchor))
+        return tuple(alerts)
 
     def lose(self, rank: Rank) -> None:
         """A rank takes no further part."""
@@ -146,19 +198,38 @@ class Cadence:
 
     def record(self) -> ElcheRecord:
         """Return what a checkpoint keeps."""
-        return self.balancer.record(self._guard.history)
+        return self.balancer.record(self.judge.history, guard=self.guard_name)
+
+    def restore(self, record: ElcheRecord) -> bool:
+        """Take up what a checkpoint kept, before the first report.
+
+        Returns:
+            False if the record is of another world size, so that speeds are measured anew.
+        """
+        if not self.balancer.restore(record):
+            return False
+        if record.guard == self.guard_name:
+            self.judge.restore(record.trend_history)
+        return True
 
 
-def word_verdict(verdict: Verdict | None) -> str | None:
-    """Return a verdict in words; None before the first."""
-    match verdict:
-        case None:
-            return None
-        case Stable():
-            return "stable"
-        case SuppressGrowth(reason):
-            return f"suppress growth: {reason}"
-        case NudgeDown(factor, reason):
-            return f"nudge down by {factor:g}: {reason}"
-        case _:
-            assert_never(verdict)
+_GUARDS: Mapping[GuardKind, Callable[[], ConvergenceGuard]] = {
+    GuardKind.LEVEL: LevelGuard,
+    GuardKind.GROWTH: GrowthGuard,
+    GuardKind.NONE: NoGuard,
+}
+
+
+def _word_failure(guard: str, judgement: Judgement) -> CadenceAlert:
+    return CadenceAlert(
+        "guard_failed",
+        f"guard {guard}: {judgement.trouble}; such a cycle counts as stable and the run goes on",
+    )
+
+
+def _word_drift(judgement: Judgement, before: int, after: int) -> CadenceAlert:
+    verdict = judgement.verdict
+    reason = "" if isinstance(verdict, Stable) else verdict.reason
+    shrank = f"the anchor shrank from {before} to {after} batches"
+    effect = shrank if after < before else "windows do not grow"
+    return CadenceAlert("drift", f"{effect} ({judgement.by}): {reason}")

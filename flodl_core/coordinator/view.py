@@ -80,6 +80,12 @@ class ElcheView:
     guard: str
     last_verdict: str | None
     reason: str
+    verdict_by: str | None = None
+    """Who gave the last verdict: the guard, the meta-controller, or both."""
+    guard_failures: int = 0
+    """Cycles in which the guard raised or returned no verdict; they counted as stable."""
+    recent_shares: tuple[float, ...] = ()
+    """Part of the batches by rank of the world, over the last ten windows; 0 for who is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +243,9 @@ def elche_view(state: SchedulerState) -> ElcheView:
         guard=cadence.guard_name,
         last_verdict=cadence.last_verdict,
         reason=balancer.reason,
+        verdict_by=cadence.verdict_by,
+        guard_failures=cadence.judge.failures,
+        recent_shares=cadence.recent_shares,
     )
 
 

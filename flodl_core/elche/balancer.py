@@ -26,11 +26,13 @@ from flodl_core.elche.growth import (
     Proposal,
     nudged_anchor,
     propose_growth,
+    relaxed_anchor,
 )
 from flodl_core.elche.guards import NudgeDown, Stable, SuppressGrowth, Verdict
 from flodl_core.elche.record import ElchePhase, ElcheRecord
 from flodl_core.elche.report import Decision, StartValues, WindowReport
 from flodl_core.elche.settings import MATURE_AT, STABLE_AT, WARMUP_MARGIN, ElcheSettings
+from flodl_core.elche.shares import RecentShares
 from flodl_core.elche.speed import CohortSpeeds
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import Rank
@@ -56,6 +58,7 @@ class Balancer:
         self._speeds = CohortSpeeds(ranks)
         self._book = CountBook(settings, ranks, speeds=start.speeds)
         self._memory = MarginalMemory()
+        self._shares = RecentShares()
         self._costs = CostRing()
         self._latch = GrowthLatch()
         self._anchor = settings.first_anchor
@@ -125,6 +128,11 @@ class Balancer:
         return self._reason
 
     @property
+    def recent_shares(self) -> Mapping[Rank, float]:
+        """Part of the batches of each alive rank over the last ten windows; they sum to 1."""
+        return self._shares.mean(self._book.counts)
+
+    @property
     def ms_per_batch(self) -> Mapping[Rank, Milliseconds]:
         """The trusted speed of each alive rank that has one."""
         return self._speeds.means_ms
@@ -179,6 +187,7 @@ class Balancer:
             self._costs.push(self._cost_ms(report, feed))
             self._proposal = self._propose()
         changed = self._follow(is_forced=not self._calibrations)
+        self._shares.push(self._book.counts)
         self._calibrations += 1
         self._advance_phase()
         self._reason = self._say(feeds_growth=report.feeds_growth)
@@ -197,6 +206,8 @@ class Balancer:
                     self._reason = reasons.after_growth(
                         before, proposal, rank=self._anchor_rank, settings=self._settings
                     )
+                elif self._may_relax:
+                    self._relax()
             case SuppressGrowth(reason):
                 self._latch.shut(reason)
                 self._reason = reasons.after_shut(before, before, reason)
@@ -210,8 +221,8 @@ class Balancer:
         changed = self._anchor != before and self._follow(is_forced=True)
         return self._decide(counts_changed=changed)
 
-    def record(self, trend_history: tuple[float, ...] = ()) -> ElcheRecord:
-        """Return what a checkpoint keeps; the history is the guard's."""
+    def record(self, trend_history: tuple[float, ...] = (), *, guard: str = "level") -> ElcheRecord:
+        """Return what a checkpoint keeps; the history is that guard's."""
         speeds = self._speeds.means_ms
         return ElcheRecord(
             anchor=self._anchor,
@@ -220,6 +231,7 @@ class Balancer:
             phase=self._phase,
             calibration_count=self._calibrations,
             trend_history=trend_history,
+            guard=guard,
         )
 
     def restore(self, record: ElcheRecord) -> bool:
@@ -292,6 +304,18 @@ class Balancer:
             return None
         margin = WARMUP_MARGIN if self._phase is ElchePhase.WARMUP else 1.0
         return propose_growth(self._anchor, overhead, margin=margin, settings=self._settings)
+
+    @property
+    def _may_relax(self) -> bool:
+        ready = self._measured and self.growth_enabled and not self._book.cap_binding
+        return self._settings.relax_up and ready
+
+    def _relax(self) -> None:
+        speeds = self._speeds.means_ms.values()
+        after = relaxed_anchor(self._anchor, speeds, settings=self._settings)
+        if after > self._anchor:
+            self._reason = reasons.after_relaxing(self._anchor, after)
+            self._anchor = after
 
     def _follow(self, *, is_forced: bool) -> bool:
         """Let the counts follow; return whether one changed."""

@@ -1,6 +1,7 @@
 """When the window should grow: what averaging costs, against what it may cost.
 
-What it is: the overhead rule and the latch that a guard's verdict closes.
+What it is: the overhead rule, the latch that a guard's verdict closes, and the two small
+steps beside them: a nudge down, and a batch more on a calm cycle where that is asked for.
 What it is not: a shrinker; a proposal only ever grows.
 Who drives it: `elche.balancer`, with one cost a report and one verdict a cycle.
 
@@ -11,16 +12,22 @@ grown is not judged by what its shorter predecessors lost.
 
 import math
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from flodl_core.elche.settings import (
     GROWTH_STEP_CAP,
+    MAX_SPEED_RATIO,
     OVERHEAD_WINDOW,
     VERDICTS_TO_REARM,
     ElcheSettings,
 )
 from flodl_core.elche.speed import median
 from flodl_core.units import Milliseconds
+
+LEAST_NUDGE: Final = 0.1
+"""No nudge makes the anchor smaller than this part of itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,4 +127,25 @@ def nudged_anchor(anchor: int, factor: float) -> int:
     """
     if not math.isfinite(factor):
         return anchor
-    return max(1, min(anchor, math.ceil(anchor * min(max(factor, 0.1), 1.0))))
+    return max(1, min(anchor, math.ceil(anchor * min(max(factor, LEAST_NUDGE), 1.0))))
+
+
+def relaxed_anchor(
+    anchor: int, speeds_ms: Collection[Milliseconds], *, settings: ElcheSettings
+) -> int:
+    """Return the anchor with one batch more, or as it is where a bound is in the way.
+
+    Args:
+        anchor: batches a window so far.
+        speeds_ms: cost of a batch of the measured ranks, each above 0.
+        settings: the bounds; the fastest rank may not get more than `max_batch_diff` batches
+            beyond the anchor.
+    """
+    wanted = anchor + 1
+    if wanted > settings.max_anchor or not speeds_ms:
+        return anchor
+    ratio = min(max(speeds_ms) / min(speeds_ms), MAX_SPEED_RATIO)
+    most = settings.max_batch_diff
+    if most is not None and round(wanted * ratio) - wanted > most:
+        return anchor
+    return wanted

@@ -1,10 +1,9 @@
 """Whether the model still follows: what the ranks' divergences say of a longer window.
 
-What it is: the verdicts, the protocol of whoever gives them, and two guards. Divergence is
-‖pre − post‖ / ‖post‖ of a rank in a cycle.
+What it is: the verdicts, the protocol of whoever gives them, and two guards; a third is
+`elche.growth_guard`. Divergence is ‖pre − post‖ / ‖post‖ of a rank in a cycle.
 What it is not: a scheduler; the balancer applies verdicts.
-Who drives it: the coordinator asks once a finished cycle and hands the verdict to
-`elche.balancer`.
+Who drives it: `elche.judge`, once a finished cycle.
 """
 
 import math
@@ -73,9 +72,22 @@ class DivergenceReport:
         """The largest finite divergence; None if no rank has one."""
         return max((d for d in self.divergences.values() if math.isfinite(d)), default=None)
 
+    @property
+    def most_batches(self) -> int:
+        """Realized batches of the rank that did most; 0 if none did any."""
+        return max(self.n_batches.values(), default=0)
+
+    @property
+    def total_batches(self) -> int:
+        """Realized batches of all ranks."""
+        return sum(self.n_batches.values())
+
 
 class ConvergenceGuard(Protocol):
-    """Whoever judges whether windows may grow."""
+    """Whoever judges whether windows may grow; a user's own is one of these too.
+
+    It works in the launcher, between two averages: no tensor library, no waiting.
+    """
 
     @property
     def name(self) -> str:
@@ -83,10 +95,10 @@ class ConvergenceGuard(Protocol):
 
     @property
     def history(self) -> tuple[float, ...]:
-        """What a checkpoint must keep, oldest first."""
+        """What a checkpoint must keep, oldest first; finite numbers."""
 
     def review(self, report: DivergenceReport) -> Verdict:
-        """Judge a finished cycle."""
+        """Judge a finished cycle; called once a cycle, in order."""
 
     def restore(self, history: Iterable[float]) -> None:
         """Take up what a checkpoint kept."""

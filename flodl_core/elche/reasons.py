@@ -53,6 +53,11 @@ def after_growth(before: int, proposal: Proposal, *, rank: Rank, settings: Elche
     return f"{takes}: the anchor grew from {before} to {proposal.anchor} batches of rank {rank}"
 
 
+def after_relaxing(before: int, after: int) -> str:
+    """Say that a calm cycle lengthened the window."""
+    return f"a calm cycle: the anchor went from {before} to {after} batches, as relax_up asks"
+
+
 def after_shut(before: int, after: int, reason: str) -> str:
     """Say that a guard spoke against longer windows, and whether the anchor shrank."""
     if after == before:

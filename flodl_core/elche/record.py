@@ -36,6 +36,7 @@ class ElcheRecord:
         smoothed_ms_per_batch: by rank; 0 where nothing is known.
         calibration_count: reports that measured something.
         trend_history: the guard's, oldest first.
+        guard: the name of that guard; no other one takes its history up.
     """
 
     anchor: int
@@ -44,6 +45,7 @@ class ElcheRecord:
     phase: ElchePhase
     calibration_count: int
     trend_history: tuple[float, ...] = ()
+    guard: str = "level"
 
     def to_values(self) -> dict[str, RecordValue]:
         """Return plain values, as JSON takes them."""
@@ -54,6 +56,7 @@ class ElcheRecord:
             "phase": self.phase.value,
             "calibration_count": self.calibration_count,
             "trend_history": list(self.trend_history),
+            "guard": self.guard,
         }
 
     @classmethod
@@ -70,7 +73,8 @@ class ElcheRecord:
                 smoothed_ms_per_batch=_numbers(values["smoothed_ms_per_batch"], least=0.0),
                 phase=ElchePhase(str(values["phase"])),
                 calibration_count=_whole(values["calibration_count"], least=0),
-                trend_history=_numbers(values.get("trend_history", ()), least=0.0),
+                trend_history=_numbers(values.get("trend_history", ()), least=-math.inf),
+                guard=str(values.get("guard", "level")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(

@@ -64,6 +64,7 @@ class ElcheSettings:
             no bound.
         pinned_counts: by rank; if given, counts never change.
         growth: whether the anchor may grow. Never in Sync.
+        relax_up: whether each calm cycle adds a batch to the anchor, whatever averaging costs.
         scale: on which scale speeds are compared.
     """
 
@@ -74,6 +75,7 @@ class ElcheSettings:
     max_batch_diff: int | None = None
     pinned_counts: tuple[int, ...] | None = None
     growth: bool = True
+    relax_up: bool = False
     scale: TimingScale = TimingScale.DELIVERED
 
     def __post_init__(self) -> None:

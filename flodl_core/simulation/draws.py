@@ -85,6 +85,8 @@ def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
         if paced and pins.random() < 0.15
         else None,
         guard=draw("guard").choice(tuple(GuardKind)),
+        meta=draw("meta").random() < 0.7,
+        relax_up=draw("relax").random() < 0.3,
         skip_share=draw("skips").choice((0.0, 0.0, 0.0, 0.2)),
         link_delays=Delays(0.02, 2.0, 0.05) if nasty else BETWEEN_HOSTS,
         local_delays=Delays(0.01, 0.5, 0.05) if nasty else IN_A_HOST,

@@ -140,8 +140,10 @@ def coordinator_settings(scenario: Scenario) -> CoordinatorSettings:
                 max_anchor=MAX_ANCHOR,
                 max_batch_diff=scenario.max_batch_diff,
                 pinned_counts=scenario.pinned_counts,
+                relax_up=scenario.relax_up,
             ),
             guard=scenario.guard,
+            meta=scenario.meta,
         ),
     )
 

@@ -133,6 +133,8 @@ class Scenario:
     max_batch_diff: int | None = None
     pinned_counts: tuple[int, ...] | None = None
     guard: GuardKind = GuardKind.LEVEL
+    meta: bool = True
+    relax_up: bool = False
     skip_share: float = 0.0
     """How often the optimizer step is not applied."""
     local_delays: Delays = IN_A_HOST

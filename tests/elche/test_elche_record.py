@@ -18,7 +18,8 @@ RECORDS = st.builds(
     smoothed_ms_per_batch=st.lists(MS, max_size=5).map(tuple),
     phase=st.sampled_from(ElchePhase),
     calibration_count=st.integers(0, 10**6),
-    trend_history=st.lists(MS, max_size=5).map(tuple),
+    trend_history=st.lists(st.floats(-1e9, 1e9), max_size=5).map(tuple),
+    guard=st.sampled_from(["level", "growth", "none", "lab.guards:Mine"]),
 )
 GOOD = {
     "anchor": 10,
@@ -27,7 +28,9 @@ GOOD = {
     "phase": "stable",
     "calibration_count": 7,
     "trend_history": [0.1],
+    "guard": "growth",
 }
+OPTIONAL = ("trend_history", "guard")
 
 
 @pytest.mark.slow
@@ -37,9 +40,9 @@ def test_a_record_survives_json(record):
 
 
 def test_a_record_without_history_is_read():
-    values = {key: value for key, value in GOOD.items() if key != "trend_history"}
+    values = {key: value for key, value in GOOD.items() if key not in OPTIONAL}
     record = ElcheRecord.from_values(values)
-    assert record.trend_history == ()
+    assert (record.trend_history, record.guard) == ((), "level")
     assert record.smoothed_ms_per_batch == (5.0, 5.5, 60.0)
 
 
@@ -66,7 +69,7 @@ def test_a_damaged_record_is_refused(damage):
         ElcheRecord.from_values(GOOD | damage)
 
 
-@pytest.mark.parametrize("missing", [key for key in GOOD if key != "trend_history"])
+@pytest.mark.parametrize("missing", [key for key in GOOD if key not in OPTIONAL])
 def test_a_record_that_lacks_a_value_is_refused(missing):
     with pytest.raises(CheckpointError):
         ElcheRecord.from_values({key: value for key, value in GOOD.items() if key != missing})
