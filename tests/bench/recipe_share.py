@@ -11,7 +11,9 @@ machine, one script at a time. It asserts nothing.
 """
 
 import argparse
+import signal
 import statistics
+import sys
 from collections.abc import Sequence
 
 from hetero_run import HeteroRun
@@ -84,6 +86,7 @@ def main() -> None:
     words.add_argument("--solo", type=float, default=5.0, help="seconds of each rank alone")
     words.add_argument("--overhead-target", type=float)
     given = words.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     steps = [float(step) for step in given.steps.split(",")]
     options = []
     if given.overhead_target is not None:
