@@ -14,7 +14,7 @@ from typing import Final
 from flodl_core.config.keys import JOB_ARGS, KEYS, Key
 from flodl_core.config.load import LoadedRun, load_run
 from flodl_core.config.mode import AVAILABLE
-from flodl_core.config.schema import AUTO
+from flodl_core.config.values import AUTO
 from flodl_core.errors import ConfigError
 from flodl_core.ids import StartMode
 

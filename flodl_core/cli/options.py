@@ -78,6 +78,7 @@ _METAVARS: Final = {
     "run.on_event_classes": "A,B,...",
     "run.devices": "A,B,...",
     "run.pin_counts": "A,B,...",
+    "run.speed_ratio": "RANK:R",
     "agent.devices": "A,B,...",
     "run.sample_log": "FILE|auto",
     "run.save_path": "STEM",

@@ -33,7 +33,6 @@ from flodl_core.config.keys import (
 from flodl_core.config.mode import resolve_mode
 from flodl_core.config.rules import JOIN_FIX, review_token
 from flodl_core.config.schema import (
-    MAX_DURATION_S,
     AgentConfig,
     JoinConfig,
     NetConfig,
@@ -44,6 +43,7 @@ from flodl_core.config.schema import (
 )
 from flodl_core.config.sources import Resolved, Source, SourceKind
 from flodl_core.config.toml_file import FILE_NAME, TomlFile, read_toml
+from flodl_core.config.values import MAX_DURATION_S
 from flodl_core.errors import ConfigError
 
 SettingsT = TypeVar("SettingsT", bound=Settings)

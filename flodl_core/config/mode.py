@@ -8,7 +8,7 @@ Who drives it: `load` refuses early, the launcher resolves when the world forms.
 from dataclasses import dataclass
 from typing import Final
 
-from flodl_core.config.schema import AUTO
+from flodl_core.config.values import AUTO
 from flodl_core.errors import ConfigError
 from flodl_core.ids import Mode
 

@@ -16,6 +16,11 @@ from typing import Annotated, Final, Self, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from flodl_core.config.addresses import is_loopback_address, parse_bind
+from flodl_core.config.cadence_rules import (
+    read_speed_ratio,
+    review_guard,
+    review_hints,
+)
 from flodl_core.config.rules import (
     GIVEN,
     JOIN_FIX,
@@ -25,58 +30,33 @@ from flodl_core.config.rules import (
     review_token,
     review_wire,
 )
+from flodl_core.config.values import (
+    AUTO,
+    MAX_DURATION_S,
+    MIN_CEILING_S,
+    Ceiling,
+    Counts,
+    Lowered,
+    Words,
+    lower_guard,
+    lower_words,
+    switch_or_path,
+)
 from flodl_core.errors import ConfigError
 from flodl_core.ids import GuardKind, StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
-AUTO: Final = "auto"
 MAX_RANKS_A_HOST: Final = 256
 MAX_LOADER_WORKERS: Final = 64
 MIN_QUORUM: Final = 2
 MAX_GAMMA: Final = 8.0
 CEILING_FLOOR_S: Final = 300.0
 HEARTBEATS_A_CEILING: Final = 10.0
-MIN_CEILING_S: Final = 0.1
 MIN_BEAT_S: Final = 0.01
-MAX_DURATION_S: Final = 1e9
-"""Some thirty years; the system's own timers end not far above."""
 MAX_TIMEOUT_SCALE: Final = 1000.0
 DEFAULT_CAP_S: Final = 600.0
 DEFAULT_MANUAL_CAP_S: Final = 86_400.0
-
-
-def split_words(value: object) -> object:
-    """Turn `"a, b"` into `("a", "b")`; anything else stays for pydantic to judge."""
-    if isinstance(value, str):
-        return tuple(word.strip() for word in value.split(",") if word.strip())
-    return value
-
-
-def split_numbers(value: object) -> object:
-    """Turn `"10, 20"` into `("10", "20")`, and one number into a list of one."""
-    return (value,) if isinstance(value, int) else split_words(value)
-
-
-def lower_words(value: object) -> object:
-    """Lower a word, as for modes and tokens, where case carries nothing."""
-    return value.strip().lower() if isinstance(value, str) else value
-
-
-def switch_or_path(value: object) -> object:
-    """Turn a switch into `auto` or nothing, for a setting that may also be a path."""
-    word = str(value).strip().lower()
-    if word in {"true", "false"}:
-        return AUTO if word == "true" else None
-    return value
-
-
-Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(split_words)]
-Counts: TypeAlias = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(split_numbers)
-]
-Ceiling: TypeAlias = Annotated[float, Field(ge=MIN_CEILING_S, le=MAX_DURATION_S)]
-Lowered: TypeAlias = Annotated[str, BeforeValidator(lower_words)]
 
 
 class Settings(BaseModel):
@@ -125,10 +105,17 @@ class RunConfig(Settings):
     """Most batches by which a rank's window may exceed the shortest; no bound if not set."""
     late_factor: float = Field(default=1.5, gt=1, le=1000, examples=[1.5])
     """Of the planned window; a rank that cannot end before it has the window cut for all."""
-    guard: Annotated[GuardKind, BeforeValidator(lower_words)] = Field(
-        default=GuardKind.LEVEL, examples=["level"]
+    guard: Annotated[str, BeforeValidator(lower_guard)] = Field(
+        default=GuardKind.LEVEL.value, min_length=1, max_length=400, examples=["level"]
     )
-    """Who may stop windows from growing: level (by divergence) or none."""
+    """Who may stop windows from growing: level (by how large divergence is), growth (by how
+    fast it grows), none, or package.module:attribute or path/file.py:attribute of your own."""
+    meta: bool = Field(default=True, examples=["false"])
+    """Shorten windows when the learning rate falls by 30 % at once, or verdicts persist."""
+    relax_up: bool = Field(default=False, examples=["true"])
+    """Lengthen the window of Cadence by a batch at each calm average, whatever averaging costs."""
+    speed_ratio: str | None = Field(default=None, min_length=1, examples=["2:12"])
+    """RANK:R, a guess for the first window: that rank is slow, the others R times as fast."""
     epochs: int | None = Field(default=None, ge=1, le=10_000_000, examples=[10])
     """Passes over the samples; the job's own number if not set."""
     epoch_splits: int = Field(default=1, ge=1, le=1_000_000, examples=[4])
@@ -187,6 +174,13 @@ class RunConfig(Settings):
         review_devices(self.devices)
         review_wire(self.wire_dtype, self.mode)
         review_anchors(self.min_anchor, self.max_anchor)
+        review_guard(self.guard)
+        read_speed_ratio(self.speed_ratio)
+        review_hints(
+            mode=self.mode,
+            pin_counts=bool(self.pin_counts),
+            speed_ratio=self.speed_ratio is not None,
+        )
         review_period("checkpoint_every_s", self.checkpoint_every_s, least_s=MIN_CEILING_S)
         if self.ranks is not None and self.hosts > 1:
             raise ConfigError(

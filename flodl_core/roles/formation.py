@@ -3,15 +3,17 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from flodl_core.config.cadence_rules import read_speed_ratio
 from flodl_core.config.schema import RunConfig
 from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.election import DeviceFacts, hardware_prior
+from flodl_core.elche.guards import ConvergenceGuard
 from flodl_core.elche.hardware import read_gpu_untrusted
 from flodl_core.elche.report import StartValues
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
-from flodl_core.ids import HostName, Mode, Rank, RunId
+from flodl_core.ids import GuardKind, HostName, Mode, Rank, RunId
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import (
     ConnectionId,
@@ -36,6 +38,8 @@ class RunPlan:
     local_host: HostName
     save_stem: Path
     """Of the bundle, on the launcher's host."""
+    guard: ConvergenceGuard | None = None
+    """The user's own, where `config.guard` names one."""
 
     @property
     def batch_size(self) -> int:
@@ -84,12 +88,23 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
 
 
 def compose_settings(
-    config: RunConfig, envelope: Envelope, roster: tuple[SeatedMember, ...]
+    config: RunConfig,
+    envelope: Envelope,
+    roster: tuple[SeatedMember, ...],
+    *,
+    guard: ConvergenceGuard | None = None,
 ) -> CoordinatorSettings:
     """Return the scheduler's own numbers.
 
+    Args:
+        config: of the run.
+        envelope: of the formed world.
+        roster: who is in it.
+        guard: the user's own, where the configuration names one.
+
     Raises:
-        ConfigError: pinned counts are not one for each rank of the formed world.
+        ConfigError: pinned counts are not one for each rank of the formed world, or a hint is
+            about a rank that it has not.
     """
     paced = envelope.spec.mode is Mode.CPU_CADENCE
     if paced and config.pin_counts and len(config.pin_counts) != envelope.world_size:
@@ -114,12 +129,38 @@ def compose_settings(
                 max_anchor=config.max_anchor,
                 max_batch_diff=config.max_batch_diff,
                 pinned_counts=config.pin_counts if paced and config.pin_counts else None,
+                relax_up=config.relax_up,
             ),
-            guard=config.guard,
+            guard=GuardKind.NONE if guard is not None else GuardKind(config.guard),
+            custom_guard=guard,
+            meta=config.meta,
             late_factor=config.late_factor,
-            start=StartValues(anchor_rank=hardware_prior(devices_of(roster))),
+            start=start_values(config, envelope.world_size, roster),
         ),
     )
+
+
+def start_values(
+    config: RunConfig, world_size: int, roster: tuple[SeatedMember, ...]
+) -> StartValues:
+    """Return what is assumed of speeds before the first window: the hint, else what GPUs say.
+
+    Raises:
+        ConfigError: the hint is about a rank that is not there.
+    """
+    hint = read_speed_ratio(config.speed_ratio)
+    if hint is None:
+        return StartValues(anchor_rank=hardware_prior(devices_of(roster)))
+    if hint.rank >= world_size:
+        raise ConfigError(
+            "speed_ratio",
+            config.speed_ratio,
+            f"there is no rank {hint.rank}: the world formed with {world_size} ranks, from 0",
+            source="run.speed_ratio",
+            fix=f"name a rank below {world_size}",
+        )
+    speeds = {Rank(rank): hint.ratio for rank in range(world_size)} | {hint.rank: 1.0}
+    return StartValues(anchor_rank=hint.rank, speeds=speeds)
 
 
 def devices_of(roster: tuple[SeatedMember, ...]) -> dict[Rank, DeviceFacts | None]:

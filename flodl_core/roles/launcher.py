@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flodl_core.checkpoint.bundle import check_writable, stem_of
 from flodl_core.checkpoint.meta import META_SUFFIX, WEIGHTS_SUFFIX
+from flodl_core.config.cadence_rules import review_hints
 from flodl_core.config.explain import config_document
 from flodl_core.config.load import LoadedRun
 from flodl_core.config.mode import resolve_mode
@@ -24,6 +25,7 @@ from flodl_core.ids import HostName, Mode, RunId
 from flodl_core.messages.job import JobFacts
 from flodl_core.net.children import own_environment
 from flodl_core.roles.formation import RunPlan
+from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
 from flodl_core.roles.run_parts import check_port
@@ -68,6 +70,7 @@ async def launch(
     run, join = loaded.run, loaded.join
     assert run.job is not None, "the command line requires a job"
     named = name_job(run.job, run.job_args)
+    guard = load_guard(run.guard, source=str(loaded.resolved["run.guard"].source))
     check_port(join)
     stem = _save_stem(run.save_path)
     if stem is not None:
@@ -82,6 +85,9 @@ async def launch(
         run.mode,
         is_alone=window.target_ranks == 1,
         source=str(loaded.resolved["run.mode"].source),
+    )
+    review_hints(
+        mode=mode.mode, pin_counts=bool(run.pin_counts), speed_ratio=run.speed_ratio is not None
     )
     if mode.mode is Mode.CPU_CADENCE:
         _refuse_counts(loaded, window)
@@ -108,6 +114,7 @@ async def launch(
                 config=run,
                 local_host=HostName(labels[0]),
                 save_stem=stem,
+                guard=guard,
             ),
             HostPlan(
                 hosts=dict(zip(map(HostName, labels), devices.devices, strict=True)),

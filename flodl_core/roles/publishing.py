@@ -209,7 +209,10 @@ def _elche(elche: ElcheView) -> ElcheState:
         window_cap_binding=elche.window_cap_binding,
         growth_enabled=elche.growth_enabled,
         guard=elche.guard,
+        guard_failures=elche.guard_failures,
         last_verdict=elche.last_verdict,
+        verdict_by=elche.verdict_by,
+        recent_shares=elche.recent_shares,
         reason=elche.reason,
     )
 

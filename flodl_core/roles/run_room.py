@@ -243,17 +243,15 @@ class RunRoom:
     # -- what the window tells -----------------------------------------------------
 
     def _formed(self, formed: FormWorld) -> None:
-        envelope = compose_envelope(self._plan, formed, controller=self._dialled)
+        plan = self._plan
+        envelope = compose_envelope(plan, formed, controller=self._dialled)
         try:
-            settings = compose_settings(self._plan.config, envelope, formed.roster)
+            settings = compose_settings(plan.config, envelope, formed.roster, guard=plan.guard)
         except ConfigError as error:
             self._fail(error)
             return
         coordinator = Coordinator(
-            envelope,
-            settings,
-            has_eval=self._plan.facts.has_eval,
-            local_host=self._plan.local_host,
+            envelope, settings, has_eval=plan.facts.has_eval, local_host=plan.local_host
         )
         self._board.coordinator = coordinator
         services = RunServices(

@@ -22,6 +22,7 @@ SEVERITIES: Final = {
     "rank_lost": "critical",
     "control_drop": "critical",
     "drift": "warn",
+    "guard_failed": "warn",
     "overflow": "warn",
     "nonfinite": "warn",
     "save_failed": "warn",

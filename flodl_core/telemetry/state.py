@@ -140,7 +140,15 @@ class ElcheState(Section):
     """Whether an epoch has too few batches for the window that was wanted."""
     growth_enabled: bool = False
     guard: str = "none"
+    """level, growth or none, or the name that a guard of your own gives itself."""
+    guard_failures: int = 0
+    """Averages at which the guard raised or returned no verdict; they counted as stable."""
     last_verdict: str | None = None
+    """stable, or suppress growth or nudge down with the reason."""
+    verdict_by: str | None = None
+    """Who gave it: the guard, the meta-controller, or both."""
+    recent_shares: tuple[float, ...] = ()
+    """Part of the batches by rank, over the last ten windows; 0 for a rank that is gone."""
     reason: str = ""
     """One sentence: why the counts are what they are."""
 

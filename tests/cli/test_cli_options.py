@@ -24,7 +24,7 @@ def test_headless_takes_each_setting_of_a_run_and_nothing_else():
         for key in KEYS.values()
         if key.table in ("run", "join", "net") and key.dotted != "run.job"
     }
-    negations = {"--no-open-admission", "--no-require-token"}
+    negations = {"--no-open-admission", "--no-require-token", "--no-meta", "--no-relax-up"}
     assert options_of("headless") == flags | negations | PROCESS_OPTIONS
 
 

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from flodl_core.config.schema import RunConfig
+from flodl_core.coordinator.cadence import Cadence
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.election import DeviceFacts
+from flodl_core.elche.guards import LevelGuard
 from flodl_core.errors import ConfigError
 from flodl_core.ids import GuardKind, HostName, Mode, Rank, RunId
 from flodl_core.membership.roster import ConnectionId, Member, SeatedMember, host_ranks
@@ -131,3 +133,28 @@ def test_a_host_without_devices_that_match_is_our_own_mistake() -> None:
     broken = replace(CPUS[1], ranks=())
     with pytest.raises(ValueError, match="zip"):
         devices_of((broken,))
+
+
+def test_guards_and_the_meta_controller_are_what_was_configured() -> None:
+    usual = settings().cadence
+    assert (usual.guard, usual.custom_guard, usual.meta) == (GuardKind.LEVEL, None, True)
+    assert not usual.elche.relax_up
+    own = LevelGuard(0.2)
+    config = RunConfig(guard="lab.guards:Mine", meta=False, relax_up=True)
+    found = compose_settings(config, envelope(CPUS), CPUS, guard=own).cadence
+    assert found.custom_guard is own
+    assert not found.meta
+    assert found.elche.relax_up
+
+
+def test_a_speed_ratio_is_the_first_guess() -> None:
+    start = settings(speed_ratio="1:4").cadence.start
+    assert start.anchor_rank == 1
+    assert start.speeds == {0: 4.0, 1: 1.0, 2: 4.0}
+    cadence = Cadence(settings(speed_ratio="1:4").cadence, (Rank(0), Rank(1), Rank(2)))
+    assert cadence.counts == (40, 10, 40)
+
+
+def test_a_speed_ratio_names_a_rank_of_the_world() -> None:
+    with pytest.raises(ConfigError, match="no rank 3: the world formed with 3 ranks"):
+        settings(speed_ratio="3:4")
