@@ -101,9 +101,9 @@ def test_pictures_are_written_once_and_only_where_they_changed(tmp_path):
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("shot", SHOTS, ids=lambda shot: shot.name)
 async def test_no_picture_is_stale(shot, anyio_backend):
-    kept = DIRECTORY / f"{shot.name}.svg"
     svg = await take(shot)
-    assert kept.read_text(encoding="utf-8") == svg, "run `python -m flodl_console.screenshots`"
+    is_same = (DIRECTORY / f"{shot.name}.svg").read_text(encoding="utf-8") == svg
+    assert is_same, f"{shot.name} is stale: run `python -m flodl_console.screenshots`"
     assert digest_in((DIRECTORY / f"{shot.name}.png").read_bytes()) == digest_of(svg)
 
 
