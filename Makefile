@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Tests side by side; most of a process test is waiting.
+WORKERS ?= 2
 READY := $(VENV)/.ready
 
 .PHONY: help setup demo test check chaos simulation format clean
@@ -26,7 +28,7 @@ demo: setup
 	$(BIN)/flodl headless charlm --hosts 2 --ranks-per-host 2 --mode cpu_sync
 
 test: setup
-	$(BIN)/python -m pytest -q -m "not chaos and not simulation"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not chaos and not simulation"
 
 check: setup
 	$(BIN)/ruff format --check .
