@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flodl_core.coordinator.effects import SaveFacts
+from flodl_core.coordinator.facts import SaveFacts
 from flodl_core.errors import CheckpointError
 from flodl_core.ids import SaveReason
 from flodl_core.messages.job import RunSpec

@@ -8,17 +8,13 @@ Who drives it: `coordinator.machine` after every event.
 
 from collections.abc import Callable
 
-from flodl_core.coordinator import averaging, cuts, drains, ending, windows
+from flodl_core.coordinator import averaging, cuts, drains, ending, resuming, windows
+from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.gate import GateVerdict, review_gate
 from flodl_core.coordinator.rendezvous import RendezvousPhase
 from flodl_core.coordinator.save_steps import ask_for_save
 from flodl_core.coordinator.saves import SavePurpose
-from flodl_core.coordinator.state import (
-    EpochFacts,
-    EvalWait,
-    RunStage,
-    SchedulerState,
-)
+from flodl_core.coordinator.state import EvalWait, RunStage, SchedulerState
 from flodl_core.ids import SaveReason
 from flodl_core.messages.control import EpochAggregated, ExecuteEval, Throttle
 from flodl_core.units import Seconds
@@ -43,6 +39,7 @@ def _poll_rendezvous(state: SchedulerState, now: Seconds) -> bool:
     if state.stage is not RunStage.RENDEZVOUS or not done:
         return False
     state.stage = RunStage.INITIAL
+    resuming.give_locals(state)
     averaging.trigger(state, now)
     return True
 

@@ -124,9 +124,10 @@ def _stand(state: SchedulerState) -> BeforeCommit:
 
 def _commit(state: SchedulerState, event: RoundEnded) -> None:
     """The consensus of this cycle is the committed one from now on."""
-    state.committed_version = event.cycle
     if event.cycle == 0:
+        state.committed_version = state.first_version
         return
+    state.committed_version = event.cycle
     state.syncs += 1
     gamma = state.spec.gamma
     masses = {

@@ -110,10 +110,12 @@ class CycleMachine:
 
     Args:
         has_buffers: whether a params round is followed by a buffers round.
+        after: the cycle that follows the initial one is above this number.
     """
 
-    def __init__(self, *, has_buffers: bool) -> None:
+    def __init__(self, *, has_buffers: bool, after: int = 0) -> None:
         self._has_buffers = has_buffers
+        self._after = after
         self._phase = CyclePhase.IDLE
         self._pending: _Pending | None = None
         self._next = 0
@@ -172,7 +174,7 @@ class CycleMachine:
         if not self._move(CycleStep.TRIGGERED):
             raise LocalProtocolError(f"a cycle was triggered in phase {self._phase}")
         cycle = Cycle(self._next)
-        self._next += 1
+        self._next = max(self._next, self._after) + 1
         self._pending = _Pending(cycle=cycle, since=now)
         self._acknowledged_below = Rank(0)
         return cycle

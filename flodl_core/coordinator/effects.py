@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from flodl_core.coordinator.facts import SaveFacts
 from flodl_core.dispatch.ranges import Range
-from flodl_core.elche.record import ElcheRecord
 from flodl_core.ids import Cycle, HostName, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.job import RankFileRef
@@ -144,42 +144,6 @@ class RecordWindow:
     ms_per_batch: tuple[Milliseconds | None, ...]
     weights: tuple[float | None, ...]
     divergences: tuple[float | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class EpochCoverage:
-    """What is not yet trained nor dropped of one event."""
-
-    epoch: int
-    total_samples: int
-    uncovered: tuple[Range, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SaveFacts:
-    """What the meta file says besides the files' digests.
-
-    Attributes:
-        epoch: event number that is under way, or the number of events at the end.
-        sync_round: the version, which is the cycle of the commit that is saved.
-        coverage: events that have begun and are not complete.
-        elche: the state of the cadence; None in Sync.
-    """
-
-    epoch: int
-    epochs: int
-    epoch_splits: int
-    global_step: int
-    sync_round: int
-    world_size: int
-    ranks_alive: int
-    seed: int
-    batch_size: int
-    n_samples: int
-    samples_trained: int
-    samples_dropped: int
-    coverage: tuple[EpochCoverage, ...]
-    elche: ElcheRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

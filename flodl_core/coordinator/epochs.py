@@ -11,13 +11,21 @@ Who drives it: `coordinator.averaging`, `dead_ranks`, `windows` and `advance`.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from flodl_core.coordinator.effects import EpochCoverage, SampleEntry, SampleStatus
+from flodl_core.coordinator.effects import SampleEntry, SampleStatus
+from flodl_core.coordinator.facts import Arrangement, EpochCoverage, ResumePoint
 from flodl_core.dispatch.accounts import SampleAccounts
 from flodl_core.dispatch.chunk_pool import ChunkPool
 from flodl_core.dispatch.epoch_plan import EventSpan, plan_sync, share_out, span_event
-from flodl_core.dispatch.ranges import Range, append_range, merge_ranges
+from flodl_core.dispatch.ranges import (
+    Range,
+    append_range,
+    merge_ranges,
+    overlap_size,
+    subtract_ranges,
+)
+from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import Cycle, Rank
 from flodl_core.messages.control import EpochPlan
 from flodl_core.messages.data import RankTally
@@ -44,8 +52,7 @@ class Settlement:
 
     Attributes:
         entries: for the sample log; every range in them is settled for good.
-        partly_counted: samples a rank that are in some buckets of the sum, while
-            their rank is not accepted: its host broke off in mid-round.
+        partly_counted: samples of a rank that is not accepted, in some buckets of the sum.
         overdrawn: ranks that claimed more samples than they hold, with both numbers.
     """
 
@@ -62,6 +69,8 @@ class EpochBook:
         self._accounts = SampleAccounts()
         self._next = 0
         self._pool: ChunkPool | None = None
+        self._resumed: EpochCoverage | None = None
+        self._arranged: Arrangement | None = None
         self.open: OpenEvent | None = None
         self.trained_samples = 0
         self.dropped_samples = 0
@@ -78,6 +87,30 @@ class EpochBook:
         return span_event(
             event, spec.n_samples, splits=spec.epoch_splits, batch_size=spec.batch_size
         )
+
+    def restore(self, point: ResumePoint) -> None:
+        """Go on where a save ended; before the first event.
+
+        Raises:
+            LocalProtocolError: the coverage is of another event, or lies outside it.
+        """
+        assert self.open is None
+        self._next = point.epoch
+        self.trained_samples, self.dropped_samples = point.samples_trained, point.samples_dropped
+        coverage = point.coverage
+        if coverage is None:
+            return
+        whole = self._span(coverage.epoch).whole
+        open_parts = [*coverage.uncovered, *coverage.dropped]
+        arranged = point.arrangement
+        is_arranged = arranged is None or merge_ranges(arranged.everything) == coverage.uncovered
+        inside = not subtract_ranges(open_parts, [whole]) and not overlap_size(open_parts)
+        if coverage.epoch != point.epoch or not inside or not is_arranged:
+            raise LocalProtocolError(
+                f"a coverage of event {coverage.epoch} to go on with in event {point.epoch} of "
+                f"{whole}: {open_parts}; expected disjoint ranges of that event"
+            )
+        self._resumed, self._arranged = coverage, arranged
 
     @property
     def total_samples(self) -> int:
@@ -96,27 +129,51 @@ class EpochBook:
 
     def begin(
         self, ranks: Sequence[Rank], now: Seconds, *, cycle: int
-    ) -> tuple[EventSpan, dict[Rank, EpochPlan]]:
+    ) -> tuple[EventSpan, dict[Rank, list[EpochPlan]]]:
         """Open the next event and give all its batches out equally, for windows of one batch.
 
         Args:
             ranks: the alive ones, ascending.
             now: when.
             cycle: the number that its first cycle will have.
+
+        Returns:
+            The plans of each rank, one a range and at least one. Of an event that a save had
+            open: of its rest, as it was held if the world is the same.
         """
         span = self._open_next(now, cycle)
-        plans = plan_sync(span, ranks, self._spec.batch_size)
-        for rank, plan in plans.items():
-            self._accounts.assign(rank, plan.epoch, Range(plan.offset, plan.size))
+        plans = {
+            rank: [plan] for rank, plan in plan_sync(span, ranks, self._spec.batch_size).items()
+        }
+        if self._resumed is not None:
+            plans = self._plan_rest(plans, self._resumed, ranks)
+        for rank, parts in plans.items():
+            for plan in parts:
+                self._accounts.assign(rank, plan.epoch, Range(plan.offset, plan.size))
         return span, plans
 
-    def begin_pool(self, now: Seconds, *, cycle: int) -> EventSpan:
-        """Open the next event for chunks; `reserve` puts it into a pool.
+    def _plan_rest(
+        self, plans: dict[Rank, list[EpochPlan]], rest: EpochCoverage, ranks: Sequence[Rank]
+    ) -> dict[Rank, list[EpochPlan]]:
+        """Return plans of the rest of an event, made like those of the whole one."""
+        held: dict[Rank, list[Range]] = {rank: [] for rank in ranks}
+        if self._arranged is not None and not self._arranged.reserved:
+            for rank in ranks:
+                held[rank] += self._arranged.held[rank]
+        else:
+            for rank, part in share_out(rest.uncovered, ranks, self._spec.batch_size):
+                held[rank].append(part)
+        self._resumed = self._arranged = None
+        return {
+            rank: [
+                replace(plans[rank][0], offset=part.offset, size=part.size)
+                for part in parts or [Range(0, 0)]
+            ]
+            for rank, parts in held.items()
+        }
 
-        Args:
-            now: when.
-            cycle: the number that its first cycle will have.
-        """
+    def begin_pool(self, now: Seconds, *, cycle: int) -> EventSpan:
+        """Open the next event for chunks, with that first cycle; `reserve` fills a pool."""
         return self._open_next(now, cycle)
 
     def reserve(self, counts: Sequence[int]) -> None:
@@ -126,11 +183,24 @@ class EpochBook:
             counts: batches a window, by rank of the world; 0 for who takes no part.
         """
         assert self.open is not None
-        self._pool = ChunkPool.from_counts(self.open.span.whole, self._spec.batch_size, counts)
+        rest, arranged = self._resumed, self._arranged
+        self._resumed = self._arranged = None
+        if rest is None:
+            self._pool = ChunkPool.from_counts(self.open.span.whole, self._spec.batch_size, counts)
+        elif arranged is not None and arranged.reserved:
+            first = [part for parts in arranged.held for part in parts]
+            self._pool = ChunkPool(arranged.reserved, reclaimed=[*first, *arranged.returned])
+        else:
+            self._pool = ChunkPool.from_holes(rest.uncovered, len(counts))
 
     def _open_next(self, now: Seconds, cycle: int) -> EventSpan:
         span = self._span(self._next)
         self._next += 1
+        rest = self._resumed
+        if rest is not None:
+            cycle = rest.first_cycle
+            trained = subtract_ranges([span.whole], [*rest.uncovered, *rest.dropped])
+            self._accounts.settle_before(span.event, trained=trained, dropped=rest.dropped)
         self.open = OpenEvent(span=span, opened_at=now, first_cycle=cycle)
         return span
 
@@ -272,13 +342,26 @@ class EpochBook:
         span = self.open.span
         undone = [part for one in without if one.epoch == span.event for part in one.ranges]
         uncovered = self._accounts.uncovered(span.event, span.whole)
+        dropped = self._accounts.coverage(span.event).dropped
         return (
             EpochCoverage(
                 epoch=span.event,
                 total_samples=span.whole.size,
                 uncovered=merge_ranges([*uncovered, *undone]),
+                dropped=subtract_ranges(dropped, undone),
+                first_cycle=self.open.first_cycle,
             ),
         )
+
+    def arrangement(self, world_size: int) -> Arrangement | None:
+        """Who holds what of the open event, and what nobody holds; None between events."""
+        if self.open is None:
+            return None
+        held = tuple(tuple(self.holdings(Rank(rank))) for rank in range(world_size))
+        if self._pool is None:
+            return Arrangement(held=held)
+        reserved = tuple(self._pool.residue(rank) for rank in self._pool.ranks)
+        return Arrangement(held=held, reserved=reserved, returned=self._pool.reclaimed)
 
     def check(self, limbo: Sequence[Range] = ()) -> None:
         """Assert that each sample of the open event is in exactly one account.

@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flodl_core.coordinator import dead_ranks, ending, save_steps
+from flodl_core.coordinator import dead_ranks, ending, resuming, save_steps
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import Severity
 from flodl_core.coordinator.events import HostStatsReported, RankMessage
+from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.ledger import LedgerPhase
 from flodl_core.coordinator.liveness import BURNING_S
-from flodl_core.coordinator.state import EpochFacts, RunStage, SchedulerState
+from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.ids import RankPhase
 from flodl_core.messages import metrics, rendezvous, timing
 from flodl_core.messages.control import Shutdown
@@ -84,6 +85,8 @@ def _hello(
             "start every host with the same data",
         )
         return
+    if hello.resume_note is not None and record.life is RankLife.EXPECTED:
+        resuming.hear_note(state, record, hello.resume_note)
     state.out.extend(state.rendezvous.hear(record, hello, now))
 
 

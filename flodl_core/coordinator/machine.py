@@ -29,7 +29,9 @@ from flodl_core.coordinator.events import (
     SaveFinished,
     StopRequested,
 )
+from flodl_core.coordinator.facts import ResumePoint
 from flodl_core.coordinator.rendezvous import Rendezvous
+from flodl_core.coordinator.resuming import take_up
 from flodl_core.coordinator.saves import SaveDesk
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.coordinator.state import RunStage, SchedulerState
@@ -55,10 +57,11 @@ class Coordinator:
         has_eval: whether the job evaluates after each epoch.
         local_host: the launcher's own host, whose lowest rank makes the uid; None
             if the launcher has no ranks.
+        resume: where the run goes on; None if it begins.
 
     Raises:
-        LocalProtocolError: the mode has no schedule here, or an epoch would train
-            nothing.
+        LocalProtocolError: the mode has no schedule here, an epoch would train nothing, or
+            the run cannot go on at that point.
         ConfigError: pinned counts are given and are not one a rank.
     """
 
@@ -69,6 +72,7 @@ class Coordinator:
         *,
         has_eval: bool,
         local_host: HostName | None = None,
+        resume: ResumePoint | None = None,
     ) -> None:
         spec = envelope.spec
         if spec.mode not in SCHEDULED:
@@ -88,7 +92,10 @@ class Coordinator:
                 local_ranks=local[0] if local else (),
                 timeout_s=spec.rendezvous_timeout_s,
             ),
-            cycle=CycleMachine(has_buffers=envelope.geometry.buffers_numel > 0),
+            cycle=CycleMachine(
+                has_buffers=envelope.geometry.buffers_numel > 0,
+                after=resume.sync_round if resume is not None else 0,
+            ),
             book=EpochBook(spec),
             saves=SaveDesk(every_s=settings.checkpoint_every_s, ceiling_s=spec.stall_timeout_s),
             cadence=(
@@ -97,6 +104,8 @@ class Coordinator:
                 else None
             ),
         )
+        if resume is not None:
+            take_up(self._state, resume)
 
     @property
     def ended(self) -> bool:
@@ -200,4 +209,6 @@ class Coordinator:
             expected = {record.rank for record in state.rendezvous.missing}
             assert counted == alive | expected, f"counts of {counted}, alive are {alive}"
         trained = sum(record.trained_samples for record in state.cohort)
-        assert trained == state.book.trained_samples, "the records and the book disagree"
+        before = state.resume.samples_trained if state.resume is not None else 0
+        agree = before + trained == state.book.trained_samples
+        assert agree, "the records and the book disagree"

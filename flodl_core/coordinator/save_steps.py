@@ -10,7 +10,8 @@ Who drives it: `averaging` at a finish, `inbox` with answers, `dead_ranks`, `end
 """
 
 from flodl_core.coordinator.cohort import RankRecord
-from flodl_core.coordinator.effects import SaveBundle, SaveFacts, Severity
+from flodl_core.coordinator.effects import SaveBundle, Severity
+from flodl_core.coordinator.facts import SaveFacts
 from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
 from flodl_core.coordinator.state import SchedulerState
 from flodl_core.ids import Rank, SaveReason
@@ -32,6 +33,8 @@ def ask_for_save(
     target, version = alive[0], state.committed_version
     is_prime = purpose is SavePurpose.PRIME
     asked = alive[:1] if is_prime else alive
+    before = state.saves.current
+    unheard = before.owed if before is not None and before.version == version else {}
     state.saves.ask(
         Save(
             version=version,
@@ -39,7 +42,7 @@ def ask_for_save(
             reason=reason,
             since=now,
             target=target,
-            owed=dict.fromkeys(asked, 1),
+            owed={rank: 1 + unheard.get(rank, 0) for rank in asked},
         )
     )
     order = Checkpoint(
@@ -190,4 +193,7 @@ def save_facts(state: SchedulerState) -> SaveFacts:
         samples_dropped=half.dropped_samples if half else book.dropped_samples,
         coverage=book.coverage(without=undone),
         elche=state.cadence.record() if state.cadence is not None else None,
+        syncs=state.syncs - (half is not None),
+        arrangement=None if undone else book.arrangement(state.envelope.world_size),
+        finished=tuple(state.epochs),
     )

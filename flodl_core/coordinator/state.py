@@ -31,6 +31,7 @@ from flodl_core.coordinator.effects import (
 )
 from flodl_core.coordinator.epochs import EpochBook
 from flodl_core.coordinator.events import RoundEnded, StopRequested
+from flodl_core.coordinator.facts import EpochFacts, ResumePoint
 from flodl_core.coordinator.gate import GateVerdict
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.saves import SaveDesk
@@ -106,28 +107,6 @@ class EvalWait:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochFacts:
-    """One finished event, as the cohort's aggregate.
-
-    Attributes:
-        samples: trained ones; `dropped` counts the others.
-        report: what the job said of its model at the evaluation.
-    """
-
-    epoch: int
-    pass_index: int
-    label: str
-    loss: float | None
-    samples: int
-    dropped: int
-    duration_s: Seconds
-    syncs: int
-    metric: float | None = None
-    metric_name: str | None = None
-    report: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Commit:
     """When how many samples became trained."""
 
@@ -198,8 +177,10 @@ class SchedulerState:
     stage: RunStage = RunStage.RENDEZVOUS
     out: list[Effect] = field(default_factory=list)
     started_at: Seconds | None = None
+    resume: ResumePoint | None = None
+    """Where the run goes on; None if it begins."""
     committed_version: int | None = None
-    """The cycle of the newest committed params round."""
+    """The cycle of the newest committed params round; of the initial one, what it began with."""
     before_commit: BeforeCommit | None = None
     """Only of use while the cycle is in its buffers round."""
     global_step: int = 0
@@ -230,6 +211,11 @@ class SchedulerState:
     def spec(self) -> RunSpec:
         """The numbers of the run."""
         return self.envelope.spec
+
+    @property
+    def first_version(self) -> int:
+        """The version of what the initial broadcast brings."""
+        return self.resume.sync_round if self.resume is not None else 0
 
     @property
     def ending(self) -> bool:

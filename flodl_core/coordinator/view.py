@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.coordinator.cohort import RankLife, RankRecord
+from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.liveness import heartbeat_ceiling
 from flodl_core.coordinator.saves import SavePhase
-from flodl_core.coordinator.state import EpochFacts, RunStage, SchedulerState
+from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import progress_ceiling
 from flodl_core.coordinator.waits import WaitView, list_waits
 from flodl_core.ids import HostName, Rank, RankPhase

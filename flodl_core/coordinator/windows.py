@@ -38,9 +38,10 @@ def begin_event(state: SchedulerState, now: Seconds) -> None:
     cadence = state.cadence
     if cadence is None:
         span, plans = state.book.begin(ranks, now, cycle=cycle)
-        for rank, plan in plans.items():
+        for rank, parts in plans.items():
             state.cohort[rank].planned_batches = SYNC_WINDOW_BATCHES
-            state.send(rank, StartEpoch(plan=plan))
+            state.send(rank, StartEpoch(plan=parts[0]))
+            _extend(state, rank, parts)
     else:
         span = state.book.begin_pool(now, cycle=cycle)
         cadence.open_event(span.whole.size // state.spec.batch_size)

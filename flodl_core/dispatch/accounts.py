@@ -25,6 +25,9 @@ from flodl_core.dispatch.ranges import (
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import Rank
 
+_NOBODY = Rank(-1)
+"""The account of what an earlier run settled."""
+
 Entry = tuple[int, Range]
 """An epoch and positions of it."""
 
@@ -64,6 +67,19 @@ class SampleAccounts:
         """Append `part` to what `rank` holds; an empty range leaves no trace."""
         if part.size:
             self._queues.setdefault(rank, deque()).append((epoch, part))
+
+    def settle_before(
+        self, epoch: int, *, trained: Iterable[Range], dropped: Iterable[Range]
+    ) -> None:
+        """Enter what became of samples of `epoch` before these books were opened.
+
+        No rank of this run is credited with them.
+        """
+        account = self._account(_NOBODY, epoch)
+        for parts, into in ((trained, account.trained), (dropped, account.dropped)):
+            for part in parts:
+                append_range(into, part)
+                account.samples += part.size
 
     def commit(self, rank: Rank, samples: int) -> list[Entry]:
         """Mark the oldest `samples` of `rank` as trained and return them.

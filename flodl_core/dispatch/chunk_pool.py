@@ -104,6 +104,11 @@ class ChunkPool:
         return tuple(Rank(index) for index in range(len(self._shares)))
 
     @property
+    def reclaimed(self) -> tuple[Range, ...]:
+        """What is handed out before any span, in that order."""
+        return tuple(self._reclaimed)
+
+    @property
     def remaining_samples(self) -> int:
         """Samples that nobody holds and nobody has completed."""
         residues = sum(share.end - share.cursor for share in self._shares)

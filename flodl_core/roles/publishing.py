@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flodl_core.coordinator.state import EpochFacts
+from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.view import CoordinatorView, ElcheView, RankView, TrainingView
 from flodl_core.ids import ClusterPhase
 from flodl_core.membership.snapshot import MemberRow, MembershipSnapshot

@@ -6,6 +6,6 @@ rule raises `SimulationFailure`, which names the seed.
 
 from flodl_core.simulation.outcome import Outcome
 from flodl_core.simulation.rules import SimulationFailure
-from flodl_core.simulation.simulate import run_scenario, simulate
+from flodl_core.simulation.simulate import run_scenario, simulate, simulate_resumed
 
-__all__ = ["Outcome", "SimulationFailure", "run_scenario", "simulate"]
+__all__ = ["Outcome", "SimulationFailure", "run_scenario", "simulate", "simulate_resumed"]

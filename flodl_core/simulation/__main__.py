@@ -1,4 +1,4 @@
-"""`python -m flodl_core.simulation --seeds A:B [--mode M]`: simulate seeds A … B - 1, stop at none.
+"""`python -m flodl_core.simulation --seeds A:B [--mode M] [--resumed]`: simulate seeds A … B - 1.
 
 What it is: the command line of the simulator; one line a failing seed, a table of
 outcomes at the end, exit code 1 if any seed failed.
@@ -13,7 +13,7 @@ from collections import Counter
 from flodl_core.coordinator.machine import SCHEDULED
 from flodl_core.ids import Mode
 from flodl_core.simulation.rules import SimulationFailure
-from flodl_core.simulation.simulate import simulate
+from flodl_core.simulation.simulate import simulate, simulate_resumed
 
 
 def _parse_seeds(text: str) -> range:
@@ -32,16 +32,23 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m flodl_core.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_parse_seeds, default=range(300), metavar="A:B")
     parser.add_argument("--mode", type=Mode, choices=SCHEDULED, default=Mode.CPU_SYNC)
+    parser.add_argument(
+        "--resumed", action="store_true", help="go on from each run's newest bundle in another"
+    )
     parser.add_argument("--verbose", action="store_true", help="one line a seed")
     given = parser.parse_args(argv)
     ends: Counter[str] = Counter()
     failed = 0
     for seed in given.seeds:
         try:
-            outcome = simulate(seed, given.mode)
+            run = simulate_resumed if given.resumed else simulate
+            outcome = run(seed, given.mode)
         except SimulationFailure as failure:
             failed += 1
             say(str(failure))
+            continue
+        if outcome is None:
+            ends["nothing to go on from"] += 1
             continue
         ends[f"exit {outcome.exit_code} {outcome.reason}"] += 1
         if given.verbose:

@@ -109,7 +109,9 @@ class EndOracle:
         lost_all = len(self.struck | left) == scenario.world_size
         causes = {
             "finished": True,
-            "nothing_trained": Action.POISON in applied or scenario.skip_share > 0,
+            "nothing_trained": Action.POISON in applied
+            or scenario.skip_share > 0
+            or scenario.saved is not None,
             "stopped": any(order.kind is not None for order in scenario.orders),
             SaveReason.REDUCE_STALL.value: hangs or Action.STICK in applied,
             SaveReason.NON_FINITE.value: Action.POISON in applied,

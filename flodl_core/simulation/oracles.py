@@ -40,6 +40,7 @@ from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.messages.timing import CheckpointResult
 from flodl_core.simulation.end_oracle import EndOracle
 from flodl_core.simulation.rules import Rules
+from flodl_core.simulation.saved_run import SavedRun
 from flodl_core.simulation.sim_rank import Drawn
 from flodl_core.simulation.sim_root import Committed
 from flodl_core.simulation.tiny_model import COUNTER, TinySlot
@@ -68,6 +69,11 @@ class Oracles:
     _last_save: int | None = None
     """The version of the save that ends the run."""
     _pinned: tuple[Committed, bytes] | None = None
+    _bundled: tuple[SaveBundle, dict[int, tuple[bool, ...]]] | None = None
+    """The save that was ordered last, and what is settled in it."""
+    _written: SavedRun | None = None
+    newest_bundle: SavedRun | None = None
+    """The newest complete one."""
     _checkpoint_counters: dict[int, set[int]] = field(default_factory=dict)
 
     def snapshot_taken(self, cycle: Cycle, slot: TinySlot, drawn: list[Drawn]) -> None:
@@ -197,7 +203,11 @@ class Oracles:
 
     def _fates(self, epoch: int) -> list[int]:
         """One number a position: 0, or the cycle that settled it plus 1."""
-        return self._fate.setdefault(epoch, [0] * self.rules.scenario.n_samples)
+        saved, count = self.rules.scenario.saved, self.rules.scenario.n_samples
+        if epoch not in self._fate:
+            before = saved.settled.get(epoch, ()) if saved is not None else ()
+            self._fate[epoch] = [int(done) for done in before] or [0] * count
+        return self._fate[epoch]
 
     def _round_ended(self, event: RoundEnded) -> None:
         """Every accepted contribution is recorded at once, unless the run was over."""
@@ -223,6 +233,11 @@ class Oracles:
             self._before_last_save = set(self._recorded)
             self.ends.saving_last = True
         self.rules.require(facts.sync_round == effect.version, "saves", f"{effect}")
+        settled = {
+            epoch: tuple(not self._is_open(one, effect) for one in fate)
+            for epoch, fate in self._fate.items()
+        }
+        self._bundled = effect, settled
         written = {(one.rank, one.sha256) for one in effect.rank_files}
         right = {(one.rank, str(effect.version)) for one in effect.rank_files}
         self.rules.require(written == right, "saves", f"rank files {written} in {effect.version}")
@@ -259,6 +274,15 @@ class Oracles:
         """The root pinned the values of a save."""
         content = committed.params.tobytes() + committed.buffers.tobytes()
         self._pinned = (committed, content)
+        if self._bundled is not None:
+            order, settled = self._bundled
+            self._written = SavedRun(
+                order.facts, order.local_buffers, committed.params, committed.buffers, settled
+            )
+
+    def bundle_complete(self) -> None:
+        """A write ended well."""
+        self.newest_bundle = self._written
 
     def save_ended(self) -> None:
         """A write ended; what was pinned must be what it was."""

@@ -13,6 +13,7 @@ from flodl_core.coordinator.events import StopKind
 from flodl_core.dispatch.seeds import derive_seed
 from flodl_core.ids import ExitCode, GuardKind, Mode
 from flodl_core.simulation.lanes import Delays
+from flodl_core.simulation.saved_run import SavedRun
 from flodl_core.units import Seconds
 
 IN_A_HOST = Delays(0.0002, 0.002, 0.05)
@@ -161,6 +162,13 @@ class Scenario:
     """Whether every message goes through the codec."""
     faults: tuple[Fault, ...] = ()
     orders: tuple[Order, ...] = ()
+    saved: SavedRun | None = None
+    """What the run goes on from; None if it begins."""
+
+    @property
+    def first_version(self) -> int:
+        """The version of what the initial broadcast brings."""
+        return self.saved.facts.sync_round if self.saved is not None else 0
 
     @property
     def world_size(self) -> int:

@@ -174,6 +174,8 @@ class SimLauncher:
         def written() -> None:
             self._oracles.save_ended()
             self._oracles.ends.saved = error is None
+            if error is None:
+                self._oracles.bundle_complete()
             self.post(SaveFinished(effect.version, error))
 
         self._loop.after(self._scenario.save_s * self._rng.uniform(0.5, 1.5), written)

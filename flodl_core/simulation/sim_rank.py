@@ -29,11 +29,11 @@ from flodl_core.dispatch.pacer import (
 from flodl_core.ids import Cycle, HostName, Rank, RankPhase, Round, RoundOutcome, SyncOutcome
 from flodl_core.messages import control, rendezvous, timing
 from flodl_core.messages.data import RoundEnd
-from flodl_core.messages.job import Geometry, RankFileRef
+from flodl_core.messages.job import Geometry
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.relay.machine import following_round
 from flodl_core.simulation.scenario import Scenario, Site
-from flodl_core.simulation.tiny_model import COUNTER, F32, TinyModel, TinySlot
+from flodl_core.simulation.tiny_model import COUNTER, F32, TinyModel, TinySlot, rank_file_of
 from flodl_core.simulation.virtual_loop import VirtualLoop
 from flodl_core.units import Seconds
 
@@ -172,6 +172,9 @@ class SimRank:
                 self.calls.say(rendezvous.Uid(uid=bytes(128)))
             return
         if isinstance(message, control.CoordHeartbeat | rendezvous.Uid):
+            return
+        if isinstance(message, control.RestoreLocals):
+            self.model.restore(message.local_buffers)
             return
         self._inbox.append(message)
         self._go_on()
@@ -343,19 +346,10 @@ class SimRank:
                 version=action.version,
                 elapsed_ms=1.0,
                 local_buffers={COUNTER: blob} if action.tells_locals else {},
-                rank_file=self._rank_file(action.version) if action.writes_file else None,
+                rank_file=rank_file_of(self.rank, self.host, action.version)
+                if action.writes_file
+                else None,
             )
-        )
-
-    def _rank_file(self, version: int) -> RankFileRef:
-        """What it would have written; the digest says of which version."""
-        return RankFileRef(
-            rank=self.rank,
-            host=self.host,
-            device="cpu:0",
-            suffix=f".rank{self.rank}.pt",
-            sha256=str(version),
-            nbytes=1,
         )
 
     def _evaluate(self, action: RunEval) -> None:

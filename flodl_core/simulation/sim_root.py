@@ -216,6 +216,10 @@ class SimRoot:
         if heavy:
             terms = [Term(np.asarray(part.values, np.float32), 1.0) for part in heavy]
             self._fold.combine(forming.forming[place], terms, divisor=mass)
+            saved = self._scenario.saved
+            if self._cycle == 0 and saved is not None:
+                whole = saved.buffers if forming.round is Round.BUFFERS else saved.params
+                forming.forming[place] = whole[place]
             forming.realized = True
         self._send_down(
             forming.round,
@@ -246,7 +250,10 @@ class SimRoot:
         following = following_round(round_, outcome, has_buffers=self._scenario.buffer_buckets > 0)
         if following is None and self._params_committed:
             self.committed = Committed(
-                cycle, self._params, self._buffers, realized or round_ is Round.PARAMS
+                cycle or self._scenario.first_version,
+                self._params,
+                self._buffers,
+                realized or round_ is Round.PARAMS,
             )
             self._watcher.cycle_committed(self.committed)
         self._report(RoundEnded(cycle, round_, outcome, ranks, mass, tallies))

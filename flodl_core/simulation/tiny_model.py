@@ -6,13 +6,15 @@ What it is not: learning; the loss means nothing.
 Who drives it: `simulation.sim_rank`; the oracles read slots.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from flodl_core.ids import Rank
-from flodl_core.messages.job import Geometry, LocalBuffer
+from flodl_core.ids import HostName, Rank
+from flodl_core.messages.job import Geometry, LocalBuffer, RankFileRef
+from flodl_core.messages.timing import TensorBlob
 from flodl_core.reduce.mass import gamma_mass, is_representable, mover_mass
 
 F32 = npt.NDArray[np.float32]
@@ -61,6 +63,18 @@ def tiny_geometry(param_buckets: int, buffer_buckets: int) -> Geometry:
     )
 
 
+def rank_file_of(rank: Rank, host: HostName, version: int) -> RankFileRef:
+    """What a rank would have written at a save; the digest says of which version."""
+    return RankFileRef(
+        rank=rank,
+        host=host,
+        device="cpu:0",
+        suffix=f".rank{rank}.pt",
+        sha256=str(version),
+        nbytes=1,
+    )
+
+
 class TinyModel:
     """The values of one rank."""
 
@@ -85,6 +99,10 @@ class TinyModel:
         """Make a value non-finite."""
         self.params = self.params.copy()
         self.params[0] = np.float32(np.nan)
+
+    def restore(self, local_buffers: Mapping[str, TensorBlob]) -> None:
+        """Take the local buffers of a saved run."""
+        self.counter = int.from_bytes(local_buffers[COUNTER].data, "little")
 
     def adopt(self, params: F32 | None, buffers: F32 | None) -> None:
         """Take committed values; None keeps what is here."""

@@ -62,6 +62,12 @@ class ValueOracle:
             "one set",
             f"{frame} is divided by {frame.mass}; its ranks have {masses}",
         )
+        saved = self.rules.scenario.saved
+        if frame.cycle == 0 and saved is not None:
+            whole = saved.buffers if buffers else saved.params
+            same = values.tobytes() == whole[part].tobytes()
+            self.rules.require(same, "resume", f"{frame}: {values} are not the saved ones")
+            return
         if not slots:
             return
         stacked = np.stack([slot.values(buffers=buffers)[part] for slot in slots]).astype(float)
@@ -95,7 +101,7 @@ class ValueOracle:
                 cycle not in self.commits, "same bits", f"rank {rank} missed {cycle}"
             )
             return
-        committed = self.commits.get(cycle)
+        committed = self.commits.get(cycle or self.rules.scenario.first_version)
         self.rules.require(
             committed is not None, "same bits", f"rank {rank} adopted cycle {cycle} early"
         )

@@ -64,8 +64,7 @@ class World:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.loop = VirtualLoop()
-        self.rng = scenario.rng("world")
+        self.loop, self.rng = VirtualLoop(), scenario.rng("world")
         self.rules = Rules(scenario, lambda: self.loop.now)
         self.oracles = Oracles(self.rules, ValueOracle(self.rules), EndOracle(self.rules))
         self._formed = form_world(scenario, self.loop)
@@ -82,11 +81,13 @@ class World:
         self._host_of: dict[Rank, HostName] = {}
         self._open_lanes = {entry.host: len(entry.ranks) + 1 for entry in self.envelope.hosts}
         sides = [self._build_host(entry.host, entry.ranks) for entry in self.envelope.hosts]
-        coordinator = Coordinator(
+        saved = scenario.saved
+        coordinator = self.coordinator = Coordinator(
             self.envelope,
             coordinator_settings(scenario),
             has_eval=scenario.has_eval,
             local_host=self.local,
+            resume=saved.point_for(scenario.world_size) if saved is not None else None,
         )
         self.root = SimRoot(scenario, sides, report=self._round_ended, watcher=self)
         self.faults = Faults(
@@ -111,7 +112,6 @@ class World:
                 finished=self._stop,
             ),
         )
-        self.coordinator = coordinator
 
     # building
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flodl_core.checkpoint.meta import BundleMeta, FileEntry, describe_save, read_meta_untrusted
-from flodl_core.coordinator.effects import EpochCoverage, SaveFacts
+from flodl_core.coordinator.facts import EpochCoverage, SaveFacts
 from flodl_core.dispatch.ranges import Range
 from flodl_core.errors import CheckpointError
 from flodl_core.ids import Mode, RunId, SaveReason
