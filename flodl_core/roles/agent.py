@@ -27,7 +27,7 @@ from flodl_core.net.join_link import JoinLink, connect_join
 from flodl_core.roles.error_groups import innermost
 from flodl_core.roles.host_children import HostFacts, start_child
 from flodl_core.roles.host_join import LocalJob, join_world
-from flodl_core.roles.host_life import Attached, HostLife
+from flodl_core.roles.host_life import Attached, FoldingEnd, HostLife
 from flodl_core.roles.inspection import ask_inspector
 from flodl_core.roles.orders import RelayEnds, RelayOrder
 from flodl_core.roles.rank_ends import RankEnds, close_ends
@@ -117,6 +117,7 @@ class Agent:
             output_path=self._directory.output_path,
             env=own_environment(),
             is_verbose=self._is_verbose,
+            has_relay=True,
         )
         ranks = ", ".join(str(rank) for rank in world.formed.ranks)
         self._say(f"the world has formed: this host has ranks {ranks}")
@@ -188,10 +189,13 @@ class RelayStarter:
             close_ends(folding)
         return Attached(until_lost=self._until_lost, finish=self._finish)
 
-    async def _until_lost(self) -> str:
+    async def _until_lost(self) -> FoldingEnd:
         assert self._child is not None
         status = await self._child.wait()
-        return f"the relay of host {self._facts.host} ended ({status})"
+        return FoldingEnd(
+            why=f"the relay of host {self._facts.host} ended ({status})",
+            controller_gone=status.code == ExitCode.JOIN_RUN_LOST,
+        )
 
     async def _finish(self) -> None:
         if self._child is not None:

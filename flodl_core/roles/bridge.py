@@ -20,6 +20,7 @@ from flodl_core.errors import FlodlError
 from flodl_core.messages.timing import Heartbeat
 from flodl_core.net.local import PlainChannel
 from flodl_core.roles.error_groups import innermost
+from flodl_core.roles.silence import SilenceWatch, watch_silence
 from flodl_core.training.channel import COALESCE_S, RankChannel
 from flodl_core.units import Seconds
 
@@ -41,12 +42,21 @@ class Bridge:
         sock: the CONTROL end, owned from here on.
         channel: towards the training thread.
         heartbeat_s: how often the rank says that it answers.
+        silence_s: how long the controller may say nothing, once it has spoken.
     """
 
-    def __init__(self, sock: socket.socket, channel: RankChannel, *, heartbeat_s: Seconds) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        channel: RankChannel,
+        *,
+        heartbeat_s: Seconds,
+        silence_s: Seconds,
+    ) -> None:
         self._sock = sock
         self._channel = channel
         self._heartbeat_s = heartbeat_s
+        self._silence = SilenceWatch(silence_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
         self._is_finishing = False
@@ -83,6 +93,7 @@ class Bridge:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._receive, control)
                 tasks.start_soon(self._beat, control)
+                tasks.start_soon(watch_silence, self._silence)
                 await self._send(control)
                 tasks.cancel_scope.cancel()
         except* _ENDED as group:
@@ -108,7 +119,9 @@ class Bridge:
 
     async def _receive(self, control: PlainChannel) -> None:
         while True:
-            self._channel.deliver(await control.receive())
+            message = await control.receive()
+            self._silence.heard()
+            self._channel.deliver(message)
 
     async def _beat(self, control: PlainChannel) -> None:
         channel = self._channel

@@ -50,8 +50,9 @@ from flodl_core.net.local import PlainChannel
 from flodl_core.net.mux_end import accept_mux
 from flodl_core.net.port import PortConnection
 from flodl_core.planes.star_root import StarRoot
+from flodl_core.roles.death_watch import end_words
 from flodl_core.roles.drive import Driver
-from flodl_core.roles.host_life import Attached
+from flodl_core.roles.host_life import Attached, FoldingEnd
 from flodl_core.roles.host_link import HostLink, LinkReports
 from flodl_core.roles.mailbox import Mailbox
 from flodl_core.roles.outbox import LinkOutbox
@@ -203,7 +204,7 @@ class Controller:
         match message:
             case RankExited():
                 self._exited.add(message.rank)
-                cause = f"its process ended with {message.signal or f'exit code {message.code}'}"
+                cause = f"its process ended with {end_words(message)}"
                 self._log.info(
                     "rank_exited", rank=message.rank, code=message.code, signal=message.signal
                 )
@@ -349,9 +350,9 @@ class Controller:
         self.post(SaveFinished(version, error))
 
 
-async def _never() -> str:
+async def _never() -> FoldingEnd:
     await anyio.sleep_forever()
-    return ""
+    return FoldingEnd(why="")
 
 
 async def _nothing() -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -21,6 +22,7 @@ from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import HostStats, RankExited
 from flodl_core.net.children import EVICTION_S, Child, ExitStatus, python_command, spawn
+from flodl_core.roles.death_watch import OUT_OF_MEMORY, DeathRecorder, MemoryWatch
 from flodl_core.roles.orders import RankOrder, write_order
 from flodl_core.roles.output_file import LIMIT_BYTES, shorten_output
 from flodl_core.roles.process_stats import read_host_stats
@@ -52,6 +54,8 @@ class HostFacts:
     """Where a child's own output goes."""
     env: Mapping[str, str]
     is_verbose: bool = False
+    has_relay: bool = False
+    """Whether a relay folds for its ranks, and an agent outlives the launcher."""
 
 
 class HostChildren:
@@ -67,7 +71,10 @@ class HostChildren:
         self._report = report
         self._ranks: dict[Rank, Child] = {}
         self._ended: dict[Rank, ExitStatus] = {}
-        self._evicting: set[Rank] = set()
+        self._evicted: dict[Rank, str] = {}
+        self._is_over = False
+        self._memory = MemoryWatch()
+        self._deaths = DeathRecorder(facts.save_path, facts.host)
 
     @property
     def running(self) -> tuple[Rank, ...]:
@@ -111,6 +118,7 @@ class HostChildren:
                 is_verbose=self._facts.is_verbose,
                 envelope=envelope,
                 loader_workers=self._facts.loader_workers,
+                has_relay=self._facts.has_relay,
             )
             child = start_child(
                 "rank",
@@ -122,14 +130,15 @@ class HostChildren:
             )
             ends[rank].close()
             self._ranks[rank] = child
+            self._deaths.begin(rank, envelope.world_size)
             tasks.start_soon(self._await_end, rank, child)
         tasks.start_soon(self._report_stats)
 
-    def evict(self, rank: Rank, tasks: anyio.abc.TaskGroup) -> None:
+    def evict(self, rank: Rank, reason: str, tasks: anyio.abc.TaskGroup) -> None:
         """End a rank: kindly first, by force after ten seconds."""
         child = self._ranks.get(rank)
-        if child is not None and rank not in self._ended and rank not in self._evicting:
-            self._evicting.add(rank)
+        if child is not None and rank not in self._ended and rank not in self._evicted:
+            self._evicted[rank] = reason
             tasks.start_soon(child.terminate_group)
 
     async def dump_stack(self, rank: Rank) -> str:
@@ -156,28 +165,52 @@ class HostChildren:
             return output.read(STACK_BYTES).decode(errors="replace")
 
     def kill_all(self) -> None:
-        """Kill every rank that is left, at once."""
+        """Kill every rank that is left, at once; that is no death of any of them."""
+        self._is_over = True
         for rank in self.running:
             self._ranks[rank].kill_group()
+
+    async def all_ended(self) -> None:
+        """Wait for every rank to end by itself."""
+        for child in self._ranks.values():
+            await child.wait()
 
     async def finish(self, grace_s: Seconds = EVICTION_S) -> None:
         """Wait for every rank to end by itself; kill what is left after `grace_s`."""
         with anyio.move_on_after(grace_s):
-            for child in self._ranks.values():
-                await child.wait()
+            await self.all_ended()
         self.kill_all()
         with anyio.CancelScope(shield=True):
-            for child in self._ranks.values():
-                await child.wait()
+            await self.all_ended()
             await self._shorten_outputs()
 
     async def _await_end(self, rank: Rank, child: Child) -> None:
         status = await child.wait()
         self._ended[rank] = status
-        self._report(RankExited(rank=rank, code=status.code, signal=status.signal))
+        is_killed = status.signal == signal.SIGKILL.name and rank not in self._evicted
+        is_out_of_memory = is_killed and not self._is_over and self._memory.has_risen()
+        self._report(
+            RankExited(
+                rank=rank,
+                code=status.code,
+                signal=status.signal,
+                cause=OUT_OF_MEMORY if is_out_of_memory else None,
+            )
+        )
+        if not self._is_over:
+            await anyio.to_thread.run_sync(
+                partial(
+                    self._deaths.record,
+                    rank,
+                    status,
+                    is_out_of_memory=is_out_of_memory,
+                    evicted_for=self._evicted.get(rank),
+                )
+            )
 
     async def _report_stats(self) -> None:
         while self.running:
+            self._memory.look()
             for rank in self.running:
                 stats = read_host_stats(rank, self._ranks[rank].pid)
                 if stats is not None:

@@ -26,17 +26,41 @@ from flodl_core.units import Seconds
 END_GRACE_S: Seconds = 3.0
 """From the word that the run ended to SIGKILL for a rank that has not left."""
 
+EMERGENCY_S: Seconds = 60.0
+"""From the loss of the launcher to SIGKILL for a rank that is still writing its own parameters."""
+
+LINK_END_S: Seconds = 5.0
+"""How long the link may outlive ranks that have all ended because the controller was gone."""
+
+LEAVE_S: Seconds = 0.3
+"""From the word that the run ended to the end of the folding side, for ranks on their way out."""
+
+RELAY_END_S: Seconds = 3.0
+"""How long the relay may take to see that the launcher is gone, and to say its last word."""
+
+_LOST_FIX = "look at the launcher's log; its newest checkpoint is what remains"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldingEnd:
+    """How the folding side of a host ended."""
+
+    why: str
+    """One clause."""
+    controller_gone: bool = False
+    """Whether it ended because the controller did; else it failed by itself."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
     """Who folds for this host.
 
     Attributes:
-        until_lost: returns, with one clause, when the folding side is gone; never otherwise.
+        until_lost: returns when the folding side is gone; never otherwise.
         finish: ends the folding side after the ranks.
     """
 
-    until_lost: Callable[[], Awaitable[str]]
+    until_lost: Callable[[], Awaitable[FoldingEnd]]
     finish: Callable[[], Awaitable[None]]
 
 
@@ -99,7 +123,10 @@ class HostLife:
                     ends=theirs,
                 )
                 tasks.start_soon(self._watch_folding, attached)
-                self._ended = await self._obey(tasks)
+                self._ended = await self._obey(tasks, attached)
+                with anyio.move_on_after(LEAVE_S):
+                    await self._children.all_ended()
+                await attached.finish()
                 await self._children.finish(END_GRACE_S)
                 tasks.cancel_scope.cancel()
         except* RunLostError as lost:
@@ -114,10 +141,30 @@ class HostLife:
         return self._ended
 
     async def _watch_folding(self, attached: Attached) -> None:
-        await attached.until_lost()
-        self._children.kill_all()
+        """End the ranks with the folding side; in peace where the controller is gone.
 
-    async def _obey(self, tasks: anyio.abc.TaskGroup) -> RunEnded:
+        Raises:
+            RunLostError: the controller is gone for all ranks, and the link does not tell it.
+        """
+        end = await attached.until_lost()
+        if self._ended is not None:
+            return
+        if not end.controller_gone:
+            self._children.kill_all()
+            return
+        await self._children.finish(EMERGENCY_S)
+        await anyio.sleep(LINK_END_S)
+        raise RunLostError(f"host {self.host}: {end.why}: the controller is gone", fix=_LOST_FIX)
+
+    async def _give_time(self, attached: Attached) -> None:
+        """Let ranks leave what they have, where they outlive the launcher."""
+        if self._facts.has_relay:
+            with anyio.move_on_after(RELAY_END_S):
+                await attached.until_lost()
+            await attached.finish()
+            await self._children.finish(EMERGENCY_S)
+
+    async def _obey(self, tasks: anyio.abc.TaskGroup, attached: Attached) -> RunEnded:
         """Carry out what comes down the link until the run has ended."""
         while True:
             try:
@@ -128,9 +175,9 @@ class HostLife:
                 anyio.ClosedResourceError,
                 BadFrameError,
             ) as error:
+                await self._give_time(attached)
                 raise RunLostError(
-                    f"host {self.host}: the launcher is gone",
-                    fix="look at the launcher's log; its newest checkpoint is what remains",
+                    f"host {self.host}: the launcher is gone", fix=_LOST_FIX
                 ) from error
             match message:
                 case RunEnded():
@@ -138,7 +185,7 @@ class HostLife:
                 case Abort():
                     raise RunLostError(message.reason, fix="see the launcher's output")
                 case Evict():
-                    self._children.evict(message.rank, tasks)
+                    self._children.evict(message.rank, message.reason, tasks)
                 case DumpStack():
                     tasks.start_soon(self._dump_stack, message.rank)
                 case _:

@@ -43,6 +43,8 @@ class RankOrder:
     envelope: Envelope
     loader_workers: int | None = None
     """Processes that read its samples; the job's own number if None."""
+    has_relay: bool = False
+    """Whether a relay stands between it and the launcher, which then speaks first of a loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

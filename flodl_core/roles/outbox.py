@@ -33,6 +33,7 @@ class LinkOutbox:
         self._sink = sink
         self._waiting: deque[object] = deque()
         self._wake = asyncio.Event()
+        self._ended = asyncio.Event()
         self._capacity = capacity
         self._is_finishing = False
         self.overflowed = False
@@ -52,6 +53,11 @@ class LinkOutbox:
         self._is_finishing = True
         self._wake.set()
 
+    async def flushed(self) -> None:
+        """Finish, and wait until `run` has ended."""
+        self.finish()
+        await self._ended.wait()
+
     async def run(self) -> None:
         """Write what is queued; ends quietly when the link is gone."""
         try:
@@ -67,3 +73,5 @@ class LinkOutbox:
                 await self._wake.wait()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return
+        finally:
+            self._ended.set()

@@ -18,6 +18,10 @@ from flodl_core.roles.bridge import Bridge
 from flodl_core.roles.orders import RankOrder, read_order
 from flodl_core.telemetry.logs import Level, ProcessLog
 from flodl_core.training.channel import RankChannel
+from flodl_core.units import Seconds
+
+RELAY_FIRST_S: Seconds = 5.0
+"""A relay takes a silent controller for gone this much earlier than its ranks do."""
 
 
 def main() -> int:
@@ -40,7 +44,13 @@ def main() -> int:
     log.info("started", device=order.device, threads=order.threads)
     channel = RankChannel(order.rank)
     control = socket.socket(fileno=order.control_fd)
-    bridge = Bridge(control, channel, heartbeat_s=order.envelope.spec.heartbeat_interval_s)
+    spec = order.envelope.spec
+    bridge = Bridge(
+        control,
+        channel,
+        heartbeat_s=spec.heartbeat_interval_s,
+        silence_s=spec.heartbeat_timeout_s + (RELAY_FIRST_S if order.has_relay else 0.0),
+    )
     bridge.start()
     code = _train(order, channel, log)
     bridge.finish()

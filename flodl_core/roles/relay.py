@@ -2,21 +2,24 @@
 
 Control frames pass untouched in both directions; tensors are folded by the
 plane's own thread. It ends when its last rank is gone or the controller is, and
-then its ranks see the end of their sockets and end too.
+then its ranks see the end of their sockets and end too. Where the controller is
+gone, its connection ended or silent above the heartbeat ceiling, the relay's last
+word asks the lowest of its ranks to leave its own parameters.
 """
 
 import argparse
 import os
 import sys
+from typing import Final
 
 import anyio
-import anyio.abc
 
-from flodl_core.errors import BadFrameError, FlodlError, RemoteProtocolError
-from flodl_core.ids import ExitCode, Rank
+from flodl_core.errors import BadFrameError, FlodlError, RemoteProtocolError, RunLostError
+from flodl_core.ids import ExitCode, Rank, SaveReason
 from flodl_core.machines import Note
+from flodl_core.messages.control import ShutdownWithSave
 from flodl_core.messages.data import BucketFrame
-from flodl_core.messages.mux import Data, RankExit, RelayHello, RelayHelloAck
+from flodl_core.messages.mux import Data, RankExit, RelayDeclareDead, RelayHello, RelayHelloAck
 from flodl_core.net import clock
 from flodl_core.net.addresses import parse_host_port
 from flodl_core.net.children import own_environment
@@ -29,7 +32,16 @@ from flodl_core.roles.mailbox import Mailbox
 from flodl_core.roles.orders import RelayOrder, read_order
 from flodl_core.roles.outbox import LinkOutbox
 from flodl_core.roles.rank_ends import adopt_ends
+from flodl_core.roles.silence import SilenceWatch, watch_silence
 from flodl_core.telemetry.logs import Level, ProcessLog
+from flodl_core.units import Seconds
+from flodl_core.wire.codec import encode
+
+LAST_WORD_S: Final[Seconds] = 0.5
+"""From the loss of the controller to the last word: an agent that was told of the run's end ends
+the relay in that time, and then nobody is asked for anything."""
+
+FLUSH_S: Final[Seconds] = 1.0
 
 _RANK_ENDED = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
@@ -49,7 +61,8 @@ class Relay:
         self._link: MuxLink | None = None
         self._downward: Mailbox[object] = Mailbox()
         self._outboxes: dict[Rank, LinkOutbox] = {}
-        self._tasks: anyio.abc.TaskGroup | None = None
+        self._running: set[Rank] = set()
+        self._silence = SilenceWatch(order.envelope.spec.heartbeat_timeout_s)
 
     async def run(self) -> int:
         """Serve until there is nothing left to do; return the exit code."""
@@ -75,19 +88,38 @@ class Relay:
         link.start()
         try:
             async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
+                tasks.start_soon(self._watch_silence)
+                self._running = set(ends)
                 for rank, one in ends.items():
                     channel = PlainChannel(one.control)
                     outbox = self._outboxes[rank] = LinkOutbox(_RawSink(channel))
                     tasks.start_soon(outbox.run)
                     tasks.start_soon(self._carry_up, rank, channel)
-                reason = await self._carry_down()
-                self._log.info("ending", reason=reason)
+                ended = await self._carry_down()
+                self._log.info("ending", reason=ended.reason)
+                is_lost = ended.is_loss and await self._ask_the_lowest()
                 tasks.cancel_scope.cancel()
         finally:
             star.stop()
             link.close()
-        return ExitCode.DONE
+        return ExitCode.JOIN_RUN_LOST if is_lost else ExitCode.DONE
+
+    async def _watch_silence(self) -> None:
+        try:
+            await watch_silence(self._silence)
+        except RunLostError as error:
+            self._downward.post(_Ended(error.happened, is_loss=True))
+
+    async def _ask_the_lowest(self) -> bool:
+        """Ask the lowest rank that runs to leave its parameters; False if none runs any more."""
+        await anyio.sleep(LAST_WORD_S)
+        if not self._running:
+            return False
+        outbox = self._outboxes[min(self._running)]
+        outbox.put(encode(ShutdownWithSave(reason=SaveReason.CONTROLLER_LOST)))
+        with anyio.move_on_after(FLUSH_S):
+            await outbox.flushed()
+        return True
 
     async def _carry_up(self, rank: Rank, channel: PlainChannel) -> None:
         """Pass a rank's frames to the controller until the rank has ended."""
@@ -101,27 +133,32 @@ class Relay:
         except BadFrameError as error:
             self._log.warning("rank_sent_no_frame", rank=rank, error=error.happened)
         except RemoteProtocolError as error:
-            self._downward.post(_Ended(f"the controller takes nothing: {error.happened}"))
+            told = f"the controller takes nothing: {error.happened}"
+            self._downward.post(_Ended(told, is_loss=True))
             return
+        self._running.discard(rank)
         self._outboxes[rank].finish()
         try:
             self._link.send(RankExit(rank=rank))
         except RemoteProtocolError as error:
             self._log.warning("rank_exit_not_told", rank=rank, error=error.happened)
 
-    async def _carry_down(self) -> str:
+    async def _carry_down(self) -> "_Ended":
         """Pass the controller's frames to the ranks until the relay ends; return why."""
         while True:
             message = await self._downward.receive()
             match message:
                 case Data():
+                    self._silence.heard()
                     outbox = self._outboxes.get(message.rank)
                     if outbox is None:
                         self._log.warning("no_such_rank", rank=message.rank)
                     else:
                         outbox.put((message.kind, message.payload))
+                case RelayDeclareDead():
+                    self._running.discard(message.rank)
                 case _Ended():
-                    return message.reason
+                    return message
                 case RelayHelloAck():
                     self._log.info("connected")
                 case _:
@@ -130,7 +167,8 @@ class Relay:
     def on_message(self, message: object) -> None:
         """Take a message of the controller; in the link's receiver thread."""
         assert self._star is not None
-        if not self._star.on_message(message):
+        is_taken = self._star.on_message(message)
+        if isinstance(message, RelayDeclareDead) or not is_taken:
             self._downward.post(message)
 
     def on_bucket_begin(self, frame: BucketFrame) -> memoryview:
@@ -148,7 +186,7 @@ class Relay:
         assert self._star is not None
         reason = f"the controller is gone ({error or 'connection ended'})"
         self._star.on_link_closed(reason)
-        self._downward.post(_Ended(reason))
+        self._downward.post(_Ended(reason, is_loss=True))
 
     def _star_ended(self, reason: str, error: BaseException | None) -> None:
         """Learn that there is nothing left to fold; in the plane's thread."""
@@ -161,10 +199,11 @@ class Relay:
 
 
 class _Ended:
-    """The relay has nothing left to do."""
+    """The relay has nothing left to do; is it because the controller is gone?"""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, is_loss: bool = False) -> None:
         self.reason = reason
+        self.is_loss = is_loss
 
 
 class _RawSink:

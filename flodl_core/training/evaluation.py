@@ -13,7 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from flodl_core.dispatch.actions import RunEval
 from flodl_core.errors import JobError
+from flodl_core.ids import Rank
+from flodl_core.messages.timing import EvalResult
 from flodl_core.net import clock
 from flodl_core.training.callbacks import METRIC_FIX, NamedSamples, described, number_of
 from flodl_core.training.job import MapDataset, TrainJob
@@ -34,6 +37,19 @@ class Evaluation:
     report: str | None
     error: str | None
     elapsed_ms: Milliseconds
+
+    def as_result(self, rank: Rank, action: RunEval, metric_name: str) -> EvalResult:
+        """Return it as the answer to the action that asked for it."""
+        return EvalResult(
+            rank=rank,
+            schedule_id=action.schedule_id,
+            epoch=action.epoch,
+            metric=self.metric,
+            metric_name=metric_name,
+            elapsed_ms=self.elapsed_ms,
+            error=self.error,
+            report=self.report,
+        )
 
 
 class Evaluator:

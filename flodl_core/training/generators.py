@@ -26,7 +26,7 @@ def take_generators(device: torch.device) -> dict[str, Plain]:
         "torch": torch.default_generator.get_state(),
         "python": random.getstate(),
     }
-    name, *rest = np.random.get_state(legacy=True)
+    name, *rest = np.random.get_state()
     if name == _NUMPY:
         key, *numbers = rest
         taken["numpy"] = (torch.from_numpy(np.asarray(key).astype(np.int64)), *numbers)

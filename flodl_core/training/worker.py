@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 
+from flodl_core.checkpoint.death_record import DeathFacts, DeathKind, write_death_record
 from flodl_core.dispatch.actions import (
     AwaitRounds,
     BatchFinished,
@@ -44,7 +45,6 @@ from flodl_core.messages.control import (
 )
 from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind, Uid
 from flodl_core.messages.timing import (
-    EvalResult,
     Exiting,
     LrUpdate,
     SnapshotReady,
@@ -55,7 +55,7 @@ from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
 from flodl_core.training.callbacks import SCHEDULER_FIX, STEP_FIX, number_of
 from flodl_core.training.channel import RankChannel
-from flodl_core.training.death_record import write_death_record
+from flodl_core.training.controller_loss import ControllerLoss
 from flodl_core.training.event_log import EventLog
 from flodl_core.training.job import TrainJob
 from flodl_core.training.load import describe_error
@@ -105,6 +105,7 @@ class RankWorker:
         self._pacer = RankPacer(seat.rank, seat.envelope.spec.batch_size)
         self._totals = ShareTotals()
         self._saves = RankSaves(seat, log)
+        self._loss = ControllerLoss(seat, channel, self._pacer, log)
         self._loader: SampleLoader | None = None
         self._trainee: Trainee | None = None
         self._rounds: RankRounds | None = None
@@ -147,11 +148,13 @@ class RankWorker:
             self._train_to_the_end()
         except RunLostError as error:
             self._log.warning("run_lost", error=str(error))
+            if self._trainee is not None:
+                self._loss.leave_words(self._trainee.model, error)
             return ExitCode.JOIN_RUN_LOST
         except BaseException as error:
             line = describe_error(error)
             self._log.exception("training_failed", error, rank=self._seat.rank)
-            write_death_record(self._seat, line)
+            self._leave_record(line)
             self._channel.post(Exiting(rank=self._seat.rank, error=line))
             return ExitCode.FAILED
         finally:
@@ -159,6 +162,17 @@ class RankWorker:
                 self._loader.close()
         self._log.info("training_ended", batches=self._channel.step_count)
         return ExitCode.DONE
+
+    def _leave_record(self, error: str) -> None:
+        spec, host = self._seat.envelope.spec, self._seat.host.host
+        death = DeathFacts(
+            rank=self._seat.rank,
+            world_size=self._seat.envelope.world_size,
+            host=host,
+            kind=DeathKind.EXCEPTION,
+            error=error,
+        )
+        write_death_record(spec.save_path, death, at=clock.utc_iso())
 
     def _train_to_the_end(self) -> None:
         self._channel.phase = RankPhase.JOINING
@@ -196,6 +210,7 @@ class RankWorker:
             if isinstance(message, Uid):
                 return
             if isinstance(message, Shutdown | ShutdownWithSave):
+                self._loss.heed(message)
                 self._leave(Leave(None))
             elif message is not None and not isinstance(message, Role):
                 self._take(message)
@@ -208,6 +223,7 @@ class RankWorker:
             return
         if isinstance(message, Checkpoint):
             self._saves.note_asked(message)
+        self._loss.heed(message)
         plan = message.plan if isinstance(message, StartEpoch) else None
         if isinstance(message, Update):
             plan = message.next_plan
@@ -288,6 +304,7 @@ class RankWorker:
         assert self._rounds is not None
         self._channel.phase = RankPhase.SNAPSHOT
         self._begins_window = True
+        self._loss.note_offered(action.samples)
         if action.samples:
             self._tell_lr()
         verdict = self._rounds.offer(
@@ -319,6 +336,7 @@ class RankWorker:
         if result.resets_state:
             self.trainee.context.reset_state()
             self._log.warning("took_consensus_for_own_values", cycle=action.cycle)
+        self._loss.note_ended(result.cycle, result.outcome)
         if result.cycle == INITIAL_BROADCAST:
             self._pass = self._saves.put_back(self.trainee)
         triple = result.divergence
@@ -360,18 +378,7 @@ class RankWorker:
         found = self.trainee.evaluator.evaluate(self.trainee.model)
         if found.error is not None:
             self._log.warning("evaluation_failed", epoch=action.epoch, error=found.error)
-        self._channel.post(
-            EvalResult(
-                rank=self._seat.rank,
-                schedule_id=action.schedule_id,
-                epoch=action.epoch,
-                metric=found.metric,
-                metric_name=self._job.metric_name,
-                elapsed_ms=found.elapsed_ms,
-                error=found.error,
-                report=found.report,
-            )
-        )
+        self._channel.post(found.as_result(self._seat.rank, action, self._job.metric_name))
         self._handle(EvalFinished(action.schedule_id))
 
     def _hold(self, action: Hold) -> None:
