@@ -134,6 +134,16 @@ COMMANDS: Final = {
             examples=("flodl evict 3", "flodl evict 3 --attach 10.0.0.5:1337"),
         ),
         Entry(
+            name="simulate",
+            module="simulate",
+            summary="Play a cohort of given speeds under the real scheduler, without a run.",
+            examples=(
+                "flodl simulate cadence --speeds 5,5,60",
+                "flodl simulate cadence --speeds 10,20,40,80 --jitter 0.2 --overhead-target 0.02",
+                "flodl simulate cadence --step-at 20:1:10 --death 30:2 --hiccup 10:5000 --no-plot",
+            ),
+        ),
+        Entry(
             name="inspect-job",
             module="inspect_job",
             summary="Build a job once and print what it is, as JSON.",
