@@ -2,19 +2,23 @@
 
     <stem>.safetensors        the consensus: every tensor of the state dict
     <stem>.meta.json          written last; without it there is no bundle
-    <stem>.prev.safetensors   the bundle before it, kept until the next save
-    <stem>.prev.meta.json
+    <stem>.prev.safetensors   the bundle before it
+    <stem>.prev.meta.json     … and older ones at .prev2, .prev3, as many as are kept
 
-A save first makes the present bundle the previous one (if it is complete), then
-puts the new weights in place, then the new meta. Whenever the process is killed,
-one of the two generations is complete: the meta and the weights carry one id,
-and the meta knows the digest of the weights.
+A save first makes each bundle the one before it (if the newest is complete), then
+puts the new weights in place, then the new meta; only then what is older than is kept
+is removed. Whenever the process is killed, one of the generations is complete: the
+meta and the weights carry one id, and the meta knows the digest of the weights.
+
+The files of ranks lie on their own hosts, where each rank keeps its generations
+itself. The meta names them; a bundle is complete without them.
 
 What it is: writing and finding. What it is not: the decision to save, nor a
 reader of weights (`weights`).
 Who drives it: the launcher, in a worker thread; resume and users read.
 """
 
+import glob
 import hashlib
 import os
 import shutil
@@ -27,9 +31,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flodl_core.checkpoint.meta import (
+from flodl_core.checkpoint.generations import (
+    BUNDLE_SUFFIXES,
     META_SUFFIX,
     WEIGHTS_SUFFIX,
+    generation_stem,
+    present_ages,
+)
+from flodl_core.checkpoint.meta import (
     BundleFacts,
     BundleMeta,
     FileEntry,
@@ -43,7 +52,6 @@ from flodl_core.messages.job import Geometry
 from flodl_core.messages.timing import TensorBlob
 from flodl_core.units import MIB
 
-PREVIOUS: Final = ".prev"
 _READ_BYTES: Final = MIB
 _META_ROOM_BYTES: Final = MIB
 
@@ -97,6 +105,8 @@ def write_bundle(
 ) -> Bundle:
     """Write a bundle; memory beyond the arguments stays at a few megabytes.
 
+    Every bundle that is there becomes the one before; `remove_older` ends that.
+
     Args:
         stem: of the files.
         geometry: of the run.
@@ -112,7 +122,7 @@ def write_bundle(
     entries = list_tensors(geometry, params=params, buffers=buffers, local_buffers=local_buffers)
     bundle_id = f"{facts.run_id}-{facts.sync_round}-{os.urandom(4).hex()}"
     weights_path, meta_path = _beside(stem, WEIGHTS_SUFFIX), _beside(stem, META_SUFFIX)
-    with writing_whole(weights_path, before_replacing=lambda: _keep_previous(stem)) as file:
+    with writing_whole(weights_path, before_replacing=lambda: _keep_older(stem)) as file:
         write_weights(file, entries, metadata={BUNDLE_KEY: bundle_id})
     entry = FileEntry(
         suffix=WEIGHTS_SUFFIX, sha256=file.digest, nbytes=file.nbytes, host=facts.host
@@ -132,9 +142,8 @@ def find_bundle(stem: Path | str, *, verify: bool = True) -> BundleSearch:
     """
     skipped: list[Skipped] = []
     newest = stem_of(stem)
-    for candidate in (newest, newest.with_name(newest.name + PREVIOUS)):
-        if not any(_beside(candidate, one).exists() for one in (WEIGHTS_SUFFIX, META_SUFFIX)):
-            continue
+    for age in present_ages(newest):
+        candidate = generation_stem(newest, age)
         try:
             return BundleSearch(_open_bundle(candidate, verify=verify), tuple(skipped))
         except CheckpointError as error:
@@ -154,10 +163,10 @@ def check_writable(stem: Path, geometry: Geometry | None = None) -> None:
     Raises:
         CheckpointError: a bundle could not be written there.
     """
-    for suffix in (WEIGHTS_SUFFIX, META_SUFFIX):
-        for one in (stem, stem.with_name(stem.name + PREVIOUS)):
+    for suffix in BUNDLE_SUFFIXES:
+        for age in range(max(present_ages(stem), default=0) + 2):
             with suppress(OSError):
-                part_of(_beside(one, suffix)).unlink(missing_ok=True)
+                part_of(_beside(generation_stem(stem, age), suffix)).unlink(missing_ok=True)
     trial = _beside(stem, ".trial")
     with writing_whole(trial) as file:
         file.write(b"flodl writes here\n")
@@ -204,15 +213,41 @@ def _open_bundle(stem: Path, *, verify: bool) -> Bundle:
     return Bundle(stem, meta)
 
 
-def _keep_previous(stem: Path) -> None:
-    """Make the present bundle the previous one, if it is complete."""
-    try:
-        meta = _open_bundle(stem, verify=False).meta
-    except CheckpointError:
+def _keep_older(stem: Path) -> None:
+    """Make each bundle the one before it, the oldest first, if the newest is complete."""
+    if not _is_complete(stem):
         return
-    previous = stem.with_name(stem.name + PREVIOUS)
-    for suffix in (*(entry.suffix for entry in meta.files), META_SUFFIX):
-        _link_over(_beside(stem, suffix), _beside(previous, suffix))
+    for age in reversed(present_ages(stem)):
+        source, target = generation_stem(stem, age), generation_stem(stem, age + 1)
+        if _is_complete(source):
+            for suffix in BUNDLE_SUFFIXES:
+                _link_over(_beside(source, suffix), _beside(target, suffix))
+
+
+def remove_older(stem: Path, keep: int) -> None:
+    """Remove the generations that are not kept, with the rank files that lie beside them.
+
+    Args:
+        stem: of the newest, which is complete.
+        keep: generations that stay, the newest included; 1 or more.
+    """
+    for age in present_ages(stem):
+        if age < keep:
+            continue
+        old = generation_stem(stem, age)
+        files = [_beside(old, META_SUFFIX), _beside(old, WEIGHTS_SUFFIX)]
+        files += old.parent.glob(f"{glob.escape(old.name)}.rank*.pt")
+        for path in files:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _is_complete(stem: Path) -> bool:
+    try:
+        _open_bundle(stem, verify=False)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _link_over(source: Path, target: Path) -> None:

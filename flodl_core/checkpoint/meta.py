@@ -6,18 +6,24 @@ What it is not: a writer; `bundle` writes it last, after every file it names.
 Who drives it: `bundle`, and whoever reads a bundle.
 """
 
-from typing import Final
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Annotated, Any, Final, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from flodl_core.coordinator.facts import SaveFacts
+from flodl_core.coordinator.facts import Arrangement, SaveFacts
+from flodl_core.dispatch.ranges import Range
 from flodl_core.errors import CheckpointError
-from flodl_core.ids import SaveReason
+from flodl_core.ids import HostName, Rank, SaveReason
 from flodl_core.messages.job import RunSpec
 
 SCHEMA_VERSION: Final = 1
-WEIGHTS_SUFFIX: Final = ".safetensors"
-META_SUFFIX: Final = ".meta.json"
+
+
+Pair: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
+Pairs: TypeAlias = tuple[Pair, ...]
+"""Ranges, each [offset, size]."""
 
 
 class MetaPart(BaseModel):
@@ -31,8 +37,36 @@ class SavedEpoch(MetaPart):
 
     epoch: int = Field(ge=0)
     total_samples: int = Field(ge=0)
-    uncovered_ranges: tuple[tuple[int, int], ...]
+    uncovered_ranges: Pairs
     """[offset, size] in the pass's permutation, ascending and disjoint."""
+    dropped_ranges: Pairs = ()
+    """What was given up, likewise."""
+    first_cycle: int = Field(default=1, ge=0)
+
+
+class SavedRankFile(MetaPart):
+    """What one rank wrote of its own, on its host; the bundle is complete without it."""
+
+    rank: Annotated[Rank, Field(ge=0)]
+    host: HostName
+    device: str
+    suffix: str
+    """What follows the stem."""
+    sha256: str
+    nbytes: int = Field(ge=0)
+    folder: str = ""
+    """Where it was written, on that host."""
+
+
+class SavedArrangement(MetaPart):
+    """Who was to train which of the uncovered samples; of use to the same world only."""
+
+    held: tuple[Pairs, ...]
+    """By rank, in its order of training."""
+    reserved: Pairs = ()
+    """By rank, what nobody holds of its span; empty where all is held."""
+    returned: Pairs = ()
+    """What is dealt before any span, in that order."""
 
 
 class SavedCoverage(MetaPart):
@@ -44,6 +78,23 @@ class SavedCoverage(MetaPart):
     n_samples: int = Field(ge=0)
     per_epoch: tuple[SavedEpoch, ...] = ()
     """Epochs that have begun and are not whole; empty between epochs."""
+    arrangement: SavedArrangement | None = None
+
+
+class FinishedEpoch(MetaPart):
+    """The aggregate of an epoch that is whole."""
+
+    epoch: int = Field(ge=0)
+    pass_index: int = Field(ge=0)
+    label: str
+    loss: float | None = None
+    samples: int = Field(ge=0)
+    dropped: int = Field(default=0, ge=0)
+    duration_s: float = Field(ge=0)
+    syncs: int = Field(ge=0)
+    metric: float | None = None
+    metric_name: str | None = None
+    report: str | None = None
 
 
 class BundleFacts(MetaPart):
@@ -65,11 +116,17 @@ class BundleFacts(MetaPart):
     """The committed version, that is the cycle that made this consensus."""
     world_size: int = Field(ge=1)
     ranks_alive: int = Field(default=0, ge=0)
+    syncs: int = Field(default=0, ge=0)
+    """Commits after the initial broadcast."""
     samples_trained: int = Field(default=0, ge=0)
     samples_dropped: int = Field(default=0, ge=0)
     reason: SaveReason
     coverage: SavedCoverage | None = None
-    elche: dict[str, int | str | list[float] | None] | None = None
+    rank_files: tuple[SavedRankFile, ...] = ()
+    """By rank; one that could not write its file is missing."""
+    finished_epochs: tuple[FinishedEpoch, ...] = ()
+    """Oldest first; the newest thousand."""
+    elche: dict[str, Any] | None = None
     """The state of the cadence: speeds, anchor, phase, the guard's history; none in Sync."""
     loss: float | None = None
     metric: float | None = None
@@ -127,10 +184,13 @@ def describe_save(
             SavedEpoch(
                 epoch=one.epoch,
                 total_samples=one.total_samples,
-                uncovered_ranges=tuple((part.offset, part.size) for part in one.uncovered),
+                uncovered_ranges=_pairs(one.uncovered),
+                dropped_ranges=_pairs(one.dropped),
+                first_cycle=one.first_cycle,
             )
             for one in facts.coverage
         ),
+        arrangement=_describe_arrangement(facts.arrangement),
     )
     return BundleFacts(
         run_id=spec.run_id,
@@ -145,11 +205,27 @@ def describe_save(
         ranks_alive=facts.ranks_alive,
         samples_trained=facts.samples_trained,
         samples_dropped=facts.samples_dropped,
+        syncs=facts.syncs,
+        finished_epochs=tuple(FinishedEpoch(**asdict(one)) for one in facts.finished),
         reason=reason,
         coverage=coverage,
         elche=facts.elche.to_values() if facts.elche is not None else None,
         created_at=created_at,
     )
+
+
+def _describe_arrangement(given: Arrangement | None) -> SavedArrangement | None:
+    if given is None:
+        return None
+    return SavedArrangement(
+        held=tuple(_pairs(parts) for parts in given.held),
+        reserved=_pairs(given.reserved),
+        returned=_pairs(given.returned),
+    )
+
+
+def _pairs(parts: Iterable[Range]) -> Pairs:
+    return tuple((part.offset, part.size) for part in parts)
 
 
 def read_meta_untrusted(body: bytes, *, path: str) -> BundleMeta:

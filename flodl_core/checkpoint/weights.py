@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flodl_core.checkpoint.bundle import find_bundle, stem_of
-from flodl_core.checkpoint.meta import WEIGHTS_SUFFIX
+from flodl_core.checkpoint.generations import WEIGHTS_SUFFIX
 from flodl_core.checkpoint.weights_file import (
     COMPLEX_KEY,
     StoredTensor,

@@ -64,15 +64,24 @@ class BucketFormer:
         if plan.is_narrow and mass > 0:
             return self._form_narrow(plan, index, terms, mass=mass, regions=regions)
         forming, committed = regions
+        if not mass > 0:
+            return self.take(plan, index, source=committed, target=forming)
         bucket = plan.buckets[index]
         is_direct = is_contiguous(bucket)
         out = view_of(forming, bucket) if is_direct else self._kept(index, bucket_values(bucket))
-        if mass > 0:
-            self._fold.combine(out, terms, divisor=mass)
-        else:
-            gather(committed, bucket, out)
+        self._fold.combine(out, terms, divisor=mass)
         if not is_direct:
             scatter(out, bucket, forming)
+        return out
+
+    def take(self, plan: RoundPlan, index: int, *, source: F32, target: F32) -> F32:
+        """Put a bucket of another region in its place; return it as `form` does."""
+        bucket = plan.buckets[index]
+        is_direct = is_contiguous(bucket)
+        out = view_of(target, bucket) if is_direct else self._kept(index, bucket_values(bucket))
+        gather(source, bucket, out)
+        if not is_direct:
+            scatter(out, bucket, target)
         return out
 
     def _form_narrow(

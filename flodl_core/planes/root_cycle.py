@@ -9,7 +9,7 @@ Waits are for peers only: each ends with the contribution, with the death or dro
 the contributor, or with the root's stop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from flodl_core.planes.event_loop import PlaneLoop
 from flodl_core.planes.host_port import ArrivedBucket
 from flodl_core.planes.local_group import LONGEST_WAIT_S, LocalGroup, NoteSink
 from flodl_core.planes.round_plan import RoundPlan, control_frame, plan_buffers, plan_params
+from flodl_core.planes.segment import F32
 from flodl_core.planes.worker_hosts import WorkerHost, WorkerHosts
 from flodl_core.reduce.fold import Term
 from flodl_core.reduce.mass import is_realized
@@ -85,11 +86,19 @@ class RootCycles:
         self._group = group
         self._report, self._on_note = reports
         self._former = BucketFormer()
+        self._initial: dict[Round, F32] = {}
         self._last_cycle = Cycle(-1)
         self._members: list[_Member] = []
         self._tallies: tuple[RankTally, ...] = ()
         self._control_bytes = consensus.staging.control.nbytes
         self._is_stopping = False
+
+    def begin_with(self, initial: Mapping[Round, F32]) -> None:
+        """Have the initial broadcast bring these regions to everybody; before `run`.
+
+        They take the place of what rank 0 has, and are let go once they are committed.
+        """
+        self._initial.update(initial)
 
     def stop(self) -> None:
         """Make `run` raise soon; from any thread."""
@@ -275,14 +284,18 @@ class RootCycles:
         own_movers = fold.movers(round_) if fold is not None else ()
         inside = self._begin_members(plan)
         realized = False
+        given = self._initial.get(round_) if plan.cycle == 0 else None
         for index, bucket in enumerate(plan.buckets):
             arrived = self._await_members(plan, index)
             inside = [member for member, _ in arrived]
             mass = own_mass + sum(member.mass for member in inside)
-            base = self._former.base(plan, index, regions[1])
-            terms = fold.terms(round_, bucket, base) if fold is not None else []
-            terms += [Term(one.values(), 1.0) for member, one in arrived if member.mass > 0]
-            values = self._former.form(plan, index, terms=terms, mass=mass, regions=regions)
+            if given is None:
+                base = self._former.base(plan, index, regions[1])
+                terms = fold.terms(round_, bucket, base) if fold is not None else []
+                terms += [Term(one.values(), 1.0) for member, one in arrived if member.mass > 0]
+                values = self._former.form(plan, index, terms=terms, mass=mass, regions=regions)
+            else:
+                values = self._former.take(plan, index, source=given, target=regions[0])
             for member, one in arrived:
                 member.peer.open_port().give_back(one)
             movers = merge_ranks([own_movers, *(member.movers for member in inside)])
@@ -294,6 +307,7 @@ class RootCycles:
             realized = is_realized(mass)
         if realized:
             self._consensus.commit(plan)
+            self._initial.pop(round_, None)
         return _end_of(plan.cycle, round_, realized=realized, mass=mass, ranks=movers)
 
     def _begin_members(self, plan: RoundPlan) -> list[_Member]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.errors import LocalProtocolError
-from flodl_core.ids import HostName, Rank, WireDtype
+from flodl_core.ids import HostName, Rank, Round, WireDtype
 from flodl_core.messages.data import BucketFrame
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.mux import RelayDeclareDead
@@ -31,6 +31,7 @@ from flodl_core.planes.event_loop import PlaneLoop
 from flodl_core.planes.link import BucketLink
 from flodl_core.planes.local_group import LocalGroup, NoteSink
 from flodl_core.planes.root_cycle import RootCycles, RootStopped
+from flodl_core.planes.segment import F32
 from flodl_core.planes.staging import Staging
 from flodl_core.planes.worker_hosts import WorkerHosts
 from flodl_core.relay.machine import RelayMachine
@@ -56,6 +57,7 @@ class StarRoot:
         *,
         on_failed: Callable[[BaseException], None] | None = None,
         on_note: NoteSink | None = None,
+        initial: Mapping[Round, F32] | None = None,
     ) -> None:
         """Take the sockets and begin.
 
@@ -65,6 +67,8 @@ class StarRoot:
             on_round_ended: told of each round's end, in the root's thread, before any rank is.
             on_failed: told, in the root's thread, of an error that ended the root.
             on_note: told what was not acted on, and of ranks and hosts that were refused.
+            initial: the parameter and buffer regions that a resumed run begins with: the initial
+                broadcast brings them to everybody; None if rank 0 has what all begin with.
 
         Raises:
             LocalProtocolError: the sockets are not those of one host's ranks.
@@ -108,6 +112,7 @@ class StarRoot:
             group=self._group,
             reports=(on_round_ended, on_note),
         )
+        self._cycles.begin_with(initial or {})
         self._thread = threading.Thread(target=self._run, name="flodl-root-plane", daemon=True)
         self._thread.start()
 

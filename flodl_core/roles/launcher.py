@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_core.checkpoint.bundle import check_writable, stem_of
-from flodl_core.checkpoint.meta import META_SUFFIX, WEIGHTS_SUFFIX
+from flodl_core.checkpoint.generations import META_SUFFIX, WEIGHTS_SUFFIX
 from flodl_core.config.cadence_rules import review_hints
 from flodl_core.config.explain import config_document
 from flodl_core.config.load import LoadedRun

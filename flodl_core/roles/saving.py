@@ -10,8 +10,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from flodl_core.checkpoint.bundle import write_bundle
-from flodl_core.checkpoint.meta import describe_save
+from flodl_core.checkpoint.bundle import remove_older, write_bundle
+from flodl_core.checkpoint.meta import SavedRankFile, describe_save
 from flodl_core.coordinator.effects import SaveBundle
 from flodl_core.coordinator.view import CoordinatorView
 from flodl_core.errors import CheckpointError
@@ -119,10 +119,12 @@ class BundleWriter:
                     "run_name": self._name,
                     "model_sig": self._envelope.model_sig,
                     "dataset_sig": self._envelope.dataset_sig,
+                    "rank_files": tuple(SavedRankFile(**asdict(one)) for one in order.rank_files),
                     **asdict(save.marks),
                 }
             ),
         )
+        remove_older(self.stem, self._envelope.spec.keep_checkpoints)
 
     def _note_end(self, save: PinnedSave, error: str | None) -> None:
         version = save.order.version

@@ -20,8 +20,14 @@ from checkpoint_examples import (
 )
 from checkpoint_examples import geometry as make_geometry
 
-from flodl_core.checkpoint.bundle import check_writable, find_bundle, stem_of, write_bundle
-from flodl_core.checkpoint.meta import BundleMeta
+from flodl_core.checkpoint.bundle import (
+    check_writable,
+    find_bundle,
+    remove_older,
+    stem_of,
+    write_bundle,
+)
+from flodl_core.checkpoint.meta import BundleMeta, SavedRankFile
 from flodl_core.checkpoint.weights import load_weights, weights_path
 from flodl_core.errors import CheckpointError
 
@@ -102,15 +108,53 @@ def test_other_dots_belong_to_the_stem(tmp_path):
     assert stem_of(tmp_path / "model.v1") == tmp_path / "model.v1"
 
 
-def test_the_bundle_before_is_kept_until_the_next(tmp_path):
+def test_older_bundles_are_kept_until_they_are_removed_the_newest_first_by_name(tmp_path):
+    stem = tmp_path / "ck"
+    for value in (1, 2, 3, 4):
+        write_small(stem, value, sync_round=value)
+        remove_older(stem, 3)
+    assert load_weights(stem)["w"].tolist() == [4] * 4
+    assert load_weights(tmp_path / "ck.prev")["w"].tolist() == [3] * 4
+    assert load_weights(tmp_path / "ck.prev2")["w"].tolist() == [2] * 4
+    assert names(tmp_path) == [
+        "ck.meta.json", "ck.prev.meta.json", "ck.prev.safetensors",
+        "ck.prev2.meta.json", "ck.prev2.safetensors", "ck.safetensors",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_fewer_generations_may_be_kept_and_rank_files_go_with_theirs(tmp_path, keep):
     stem = tmp_path / "ck"
     for value in (1, 2, 3):
         write_small(stem, value, sync_round=value)
-    assert load_weights(stem)["w"].tolist() == [3] * 4
-    assert load_weights(tmp_path / "ck.prev")["w"].tolist() == [2] * 4
-    assert names(tmp_path) == [
-        "ck.meta.json", "ck.prev.meta.json", "ck.prev.safetensors", "ck.safetensors",
-    ]  # fmt: skip
+    for name in ("ck.rank0.pt", "ck.prev.rank0.pt", "ck.prev2.rank0.pt", "ck.prev2.rank11.pt"):
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "ck.prev2.notes").write_bytes(b"")
+    remove_older(stem, keep)
+    left = {1: ["ck"], 2: ["ck", "ck.prev"]}[keep]
+    suffixes = (".meta.json", ".rank0.pt", ".safetensors")
+    expected = [stem + suffix for stem in left for suffix in suffixes]
+    assert names(tmp_path) == sorted([*expected, "ck.prev2.notes"])
+
+
+def test_every_generation_is_looked_at_from_the_newest_on(tmp_path):
+    stem = tmp_path / "ck"
+    for value in (1, 2, 3):
+        write_small(stem, value, sync_round=value)
+    (tmp_path / "ck.meta.json").unlink()
+    (tmp_path / "ck.prev.safetensors").write_bytes(b"short")
+    search = find_bundle(stem)
+    assert search.bundle.meta.sync_round == 1
+    assert search.bundle.stem == tmp_path / "ck.prev2"
+    assert [one.path.name for one in search.skipped] == ["ck", "ck.prev"]
+
+
+def test_a_bundle_is_complete_without_the_files_of_ranks_and_names_them(tmp_path):
+    one = SavedRankFile(
+        rank=3, host="blue", device="cuda:1", suffix=".rank3.pt", sha256="ab", nbytes=7, folder="/x"
+    )
+    write_small(tmp_path / "ck", 1, rank_files=(one,))
+    assert find_bundle(tmp_path / "ck").bundle.meta.rank_files == (one,)
 
 
 def test_values_that_are_not_finite_are_never_saved_and_the_last_good_bundle_stays(tmp_path):

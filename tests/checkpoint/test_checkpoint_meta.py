@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flodl_core.checkpoint.meta import BundleMeta, FileEntry, describe_save, read_meta_untrusted
-from flodl_core.coordinator.facts import EpochCoverage, SaveFacts
+from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, SaveFacts
 from flodl_core.dispatch.ranges import Range
 from flodl_core.errors import CheckpointError
 from flodl_core.ids import Mode, RunId, SaveReason
@@ -80,7 +80,12 @@ def test_the_coordinators_facts_become_the_meta_file():
             n_samples=1000,
             samples_trained=1920,
             samples_dropped=16,
-            coverage=(EpochCoverage(3, 496, (Range(500, 64), Range(900, 96))),),
+            coverage=(
+                EpochCoverage(3, 496, (Range(500, 64), Range(900, 96)), (Range(564, 16),), 9),
+            ),
+            syncs=28,
+            arrangement=Arrangement(held=((Range(900, 96),), (), (Range(500, 64),), ())),
+            finished=(EpochFacts(2, 1, "2 (pass 1, split 1/2)", 0.5, 496, 0, 1.5, 8, 0.25, "acc"),),
         ),
         spec,
         reason=SaveReason.GRACEFUL_SHUTDOWN,
@@ -95,6 +100,19 @@ def test_the_coordinators_facts_become_the_meta_file():
         "epoch_splits": 2,
         "n_samples": 1000,
         "per_epoch": [
-            {"epoch": 3, "total_samples": 496, "uncovered_ranges": [[500, 64], [900, 96]]}
+            {
+                "epoch": 3,
+                "total_samples": 496,
+                "uncovered_ranges": [[500, 64], [900, 96]],
+                "dropped_ranges": [[564, 16]],
+                "first_cycle": 9,
+            }
         ],
+        "arrangement": {
+            "held": [[[900, 96]], [], [[500, 64]], []],
+            "reserved": [],
+            "returned": [],
+        },
     }
+    assert told.syncs == 28
+    assert [(one.epoch, one.metric) for one in told.finished_epochs] == [(2, 0.25)]

@@ -185,6 +185,7 @@ class World:
     link: str = "fake"
     wire: str = "f32"
     on_round_ended: Callable[[RoundEnded], None] | None = None
+    initial: Mapping[Round, np.ndarray] | None = None
     ended: list[RoundEnded] = field(default_factory=list)
     notes: list = field(default_factory=list)
     messages: list = field(default_factory=list)
@@ -205,6 +206,7 @@ class World:
             self._round_ended,
             on_failed=self.failures.append,
             on_note=self.notes.append,
+            initial=self.initial,
         )
         self.relays: dict[HostName, StarRelay] = {}
         self.links = {}

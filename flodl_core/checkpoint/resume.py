@@ -1,0 +1,167 @@
+"""Going on from a bundle: whether it fits the run, and where the run then stands.
+
+What it is: the list of what differs between a bundle and a run that would go on from it,
+and the bundle's facts in the words of the coordinator.
+What it is not: the search for a bundle (`search`), nor its values (`regions`).
+Who drives it: the launcher: the list before the join window opens, the point when the
+world has formed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from flodl_core.checkpoint.meta import BundleMeta, Pairs, SavedCoverage, SavedEpoch
+from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, ResumePoint
+from flodl_core.dispatch.epoch_plan import span_event
+from flodl_core.dispatch.ranges import Range, merge_ranges, overlap_size, subtract_ranges
+from flodl_core.elche.record import ElcheRecord
+from flodl_core.errors import CheckpointError
+from flodl_core.ids import Mode
+from flodl_core.messages.timing import TensorBlob
+
+_DAMAGED = "use another bundle"
+_PACED = (Mode.CPU_CADENCE, Mode.NCCL_CADENCE, Mode.CPU_ASYNC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNumbers:
+    """What a run must share with the bundle that it goes on from."""
+
+    job: str
+    seed: int
+    batch_size: int
+    epoch_splits: int
+    n_samples: int
+    dataset_sig: str
+    model_sig: str
+
+
+def list_differences(meta: BundleMeta, run: RunNumbers) -> tuple[str, ...]:
+    """Return what keeps the run from going on from the bundle, each in words; none if it may."""
+    saved = meta.coverage
+    pairs: list[tuple[str, object, object]] = [("job", meta.job, run.job)]
+    if saved is not None:
+        pairs += [
+            ("seed", saved.seed, run.seed),
+            ("batch_size", saved.batch_size, run.batch_size),
+            ("epoch_splits", saved.epoch_splits, run.epoch_splits),
+            ("samples", saved.n_samples, run.n_samples),
+        ]
+    pairs += [
+        ("dataset", meta.dataset_sig[:16], run.dataset_sig[:16]),
+        ("model", meta.model_sig[:16], run.model_sig[:16]),
+    ]
+    return tuple(
+        f"{name}: {before} in the bundle, {now} in this run"
+        for name, before, now in pairs
+        if before != now
+    )
+
+
+def resume_point(
+    meta: BundleMeta,
+    *,
+    world_size: int,
+    mode: Mode,
+    local_buffers: Mapping[str, TensorBlob],
+) -> ResumePoint:
+    """Return where a run of that world and mode goes on.
+
+    Raises:
+        CheckpointError: what the meta file says of samples or cadence does not hold together.
+    """
+    saved = meta.coverage
+    is_same_world = world_size == meta.world_size
+    coverage = _coverage(meta, saved) if saved is not None and saved.per_epoch else None
+    elche = None
+    if is_same_world and meta.elche is not None:
+        elche = ElcheRecord.from_values(meta.elche)
+    whole = is_same_world and meta.ranks_alive == meta.world_size and meta.mode == mode
+    return ResumePoint(
+        epoch=meta.epoch,
+        sync_round=meta.sync_round,
+        syncs=meta.syncs,
+        global_step=meta.global_step,
+        samples_trained=meta.samples_trained,
+        samples_dropped=meta.samples_dropped,
+        coverage=coverage,
+        arrangement=_arrangement(saved, coverage, world_size) if whole else None,
+        elche=elche,
+        finished=tuple(EpochFacts(**one.model_dump()) for one in meta.finished_epochs),
+        local_buffers=local_buffers,
+    )
+
+
+def describe_changes(meta: BundleMeta, *, world_size: int, mode: Mode) -> tuple[str, ...]:
+    """Return what of the bundle a run of that world and mode does not take up, in words."""
+    changes = []
+    is_paced = mode in _PACED
+    again = "; cadence is measured again" if is_paced else ""
+    if world_size != meta.world_size:
+        changes.append(f"{world_size} ranks now, {meta.world_size} at the save{again}")
+    elif meta.mode != mode and is_paced and meta.elche is None:
+        changes.append(f"mode {mode} now, {meta.mode} at the save{again}")
+    elif meta.mode != mode:
+        changes.append(f"mode {mode} now, {meta.mode} at the save")
+    elif meta.ranks_alive < meta.world_size:
+        changes.append(
+            f"{meta.ranks_alive} of {meta.world_size} ranks were there at the save; what was left "
+            "is shared out anew"
+        )
+    return tuple(changes)
+
+
+def _coverage(meta: BundleMeta, saved: SavedCoverage) -> EpochCoverage:
+    """Return the coverage of the open epoch, if it holds together.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    epoch = saved.per_epoch[0]
+    found = EpochCoverage(
+        epoch=epoch.epoch,
+        total_samples=epoch.total_samples,
+        uncovered=merge_ranges(_ranges(epoch.uncovered_ranges)),
+        dropped=merge_ranges(_ranges(epoch.dropped_ranges)),
+        first_cycle=epoch.first_cycle,
+    )
+    flaw = _flaw_of(meta, saved, epoch)
+    if flaw:
+        raise CheckpointError(f"the bundle's coverage does not hold: {flaw}", fix=_DAMAGED)
+    return found
+
+
+def _flaw_of(meta: BundleMeta, saved: SavedCoverage, epoch: SavedEpoch) -> str:
+    whole = span_event(
+        epoch.epoch, saved.n_samples, splits=saved.epoch_splits, batch_size=saved.batch_size
+    ).whole
+    parts = [*_ranges(epoch.uncovered_ranges), *_ranges(epoch.dropped_ranges)]
+    if len(saved.per_epoch) != 1 or epoch.epoch != meta.epoch:
+        return f"epoch {meta.epoch} is open and epoch {epoch.epoch} is covered in part"
+    if epoch.total_samples != whole.size:
+        return f"epoch {epoch.epoch} is said to have {epoch.total_samples} samples, {whole.size} it"
+    if subtract_ranges(parts, [whole]) or overlap_size(parts):
+        return f"ranges of epoch {epoch.epoch} overlap or lie outside of it"
+    return ""
+
+
+def _arrangement(
+    saved: SavedCoverage | None, coverage: EpochCoverage | None, world_size: int
+) -> Arrangement | None:
+    """Return who held what, if that is just what is uncovered; else None."""
+    if saved is None or saved.arrangement is None or coverage is None:
+        return None
+    given = saved.arrangement
+    found = Arrangement(
+        held=tuple(_ranges(parts) for parts in given.held),
+        reserved=_ranges(given.reserved),
+        returned=_ranges(given.returned),
+    )
+    parts = found.everything
+    fits = len(found.held) == world_size and len(found.reserved) in (0, world_size)
+    exact = merge_ranges(parts) == coverage.uncovered and not overlap_size(parts)
+    return found if fits and exact else None
+
+
+def _ranges(pairs: Iterable[tuple[int, int]] | Pairs) -> tuple[Range, ...]:
+    return tuple(Range(offset, size) for offset, size in pairs)
