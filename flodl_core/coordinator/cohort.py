@@ -41,6 +41,8 @@ class RankRecord:
     device: str
     life: RankLife = RankLife.EXPECTED
     phase: RankPhase = RankPhase.SPAWNING
+    phase_at: Seconds | None = None
+    """Since when it is in that phase; None before it said so."""
     heard_at: Seconds | None = None
     """Any frame."""
     progress_at: Seconds | None = None
@@ -85,6 +87,10 @@ class RankRecord:
     def where(self) -> str:
         """The rank in words: number, host and device."""
         return f"rank {self.rank} ({self.device} on {self.host})"
+
+    def enter(self, phase: RankPhase, since: Seconds) -> None:
+        """Note which phase it is in, and since when."""
+        self.phase, self.phase_at = phase, since
 
     def measure_batch(self, batch_ms: Milliseconds) -> None:
         """Fold the time of one batch into the smoothed mean."""

@@ -85,6 +85,13 @@ class EvictRank:
 
 
 @dataclass(frozen=True, slots=True)
+class DumpRankStack:
+    """Have that rank's host ask it where it is: something has waited for it too long."""
+
+    rank: Rank
+
+
+@dataclass(frozen=True, slots=True)
 class SampleEntry:
     """Samples of one rank in one cycle that are accounted for, once and for all.
 
@@ -200,6 +207,7 @@ Effect: TypeAlias = (
     Send
     | DeclareRankDead
     | EvictRank
+    | DumpRankStack
     | DropHost
     | DismissHost
     | RecordSamples

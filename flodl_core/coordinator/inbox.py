@@ -124,7 +124,7 @@ def _ready(
         )
         return
     record.ledger.seal()
-    record.phase = RankPhase.REDUCING
+    record.enter(RankPhase.REDUCING, now)
 
 
 def _ack(state: SchedulerState, record: RankRecord, message: timing.SyncAck, now: Seconds) -> None:
@@ -138,14 +138,15 @@ def _ack(state: SchedulerState, record: RankRecord, message: timing.SyncAck, now
         return
     finite = message.divergence is not None and math.isfinite(message.divergence)
     record.divergence = message.divergence if finite else None
-    record.phase = RankPhase.HELD
+    record.enter(RankPhase.HELD, now)
 
 
 def _heartbeat(
     state: SchedulerState, record: RankRecord, message: timing.Heartbeat, now: Seconds
 ) -> None:
     if record.alive:
-        record.phase = message.phase
+        lasted_s = message.phase_s if math.isfinite(message.phase_s) else 0.0
+        record.enter(message.phase, now - max(0.0, lasted_s))
 
 
 def _lr(state: SchedulerState, record: RankRecord, message: timing.LrUpdate, now: Seconds) -> None:

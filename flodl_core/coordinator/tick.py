@@ -6,8 +6,11 @@ What it is not: a timer; the launcher sleeps until `deadline`.
 Who drives it: `coordinator.machine`.
 """
 
+from collections.abc import Iterable
+
 from flodl_core.coordinator import cuts, dead_ranks, ending
 from flodl_core.coordinator.ceiling import Ceiling, earliest
+from flodl_core.coordinator.effects import DumpRankStack
 from flodl_core.coordinator.liveness import (
     is_burning,
     progress_limit,
@@ -22,6 +25,8 @@ from flodl_core.messages.control import CoordHeartbeat
 from flodl_core.units import Seconds
 
 _LATE_BEACONS = 5
+_MOST_STACKS = 8
+"""Ranks that are asked where they are when a ceiling ends the run."""
 
 
 def tick(state: SchedulerState, now: Seconds) -> None:
@@ -160,7 +165,25 @@ def _wait_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None
     elif state.committed_version is None:
         ending.give_up(state, "initial_broadcast_failed", detail)
     else:
+        _ask_for_stacks(state, _waited_for(state))
         ending.close_failed(state, SaveReason.REDUCE_STALL, detail, now)
+
+
+def _waited_for(state: SchedulerState) -> tuple[Rank, ...]:
+    """The ranks that the run as a whole waits for."""
+    if state.cycle.pending:
+        return state.cycle.missing(state.cohort.alive_ranks)
+    if state.evaluation is not None:
+        return (state.evaluation.target,)
+    if state.totals is not None and state.book.settled:
+        return state.totals.missing(state.cohort.alive_ranks, state.book.attributed_samples)
+    return ()
+
+
+def _ask_for_stacks(state: SchedulerState, ranks: Iterable[Rank]) -> None:
+    """Have ranks say where they are, before anything is done to them."""
+    for rank in sorted(ranks)[:_MOST_STACKS]:
+        state.out.append(DumpRankStack(rank))
 
 
 def _save_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None:
@@ -169,6 +192,7 @@ def _save_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None
     assert save is not None
     what = f"the save of version {save.version} has not ended in {ceiling.limit_s:g} s"
     asking = state.saves.phase is SavePhase.ASKING
+    _ask_for_stacks(state, save.owed)
     if not state.ending:
         ending.close_failed(state, SaveReason.REDUCE_STALL, what, now)
     closing = state.closing

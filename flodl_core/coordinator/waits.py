@@ -13,7 +13,7 @@ from flodl_core.coordinator.liveness import heartbeat_ceiling, is_burning
 from flodl_core.coordinator.saves import SavePhase
 from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import progress_ceiling, stage_ceiling, stage_words
-from flodl_core.ids import HostName, Rank
+from flodl_core.ids import HostName, Rank, RankPhase
 from flodl_core.units import Seconds
 
 
@@ -41,6 +41,18 @@ def list_waits(state: SchedulerState, now: Seconds) -> tuple[WaitView, ...]:
     )
 
 
+_BATCH_WORDS = {
+    RankPhase.DATA: "in a batch: waiting for its data",
+    RankPhase.TRAINING: "in a batch: computing",
+}
+_CYCLE_WORDS = {
+    RankPhase.DATA: "reduce: waits for its batch, which waits for its data",
+    RankPhase.TRAINING: "reduce: waits for its batch",
+    RankPhase.SNAPSHOT: "snapshot: laying out its parameters",
+    RankPhase.REDUCING: "reduce: waiting for the average",
+    RankPhase.ADOPTING: "adopt: taking over the average",
+}
+
 _Wait = tuple[Rank | None, HostName | None, str, Ceiling, str]
 
 
@@ -52,7 +64,10 @@ def _run_waits(state: SchedulerState) -> list[_Wait]:
     if stage is not None:
         rendezvous = state.stage is RunStage.RENDEZVOUS
         outcome = "the run fails" if rendezvous else "the last commit is saved and the run ends"
-        waits.append((None, None, stage_words(state), stage, outcome))
+        target = state.evaluation.target if state.evaluation and not state.cycle.pending else None
+        host = state.cohort[target].host if target is not None else None
+        words = stage_words(state) if target is None else f"callback: {stage_words(state)}"
+        waits.append((target, host, words, stage, outcome))
     save, ceiling = state.saves.current, state.saves.ceiling
     if save is not None and ceiling is not None:
         asking = state.saves.phase is SavePhase.ASKING
@@ -86,5 +101,44 @@ def _rank_waits(state: SchedulerState, now: Seconds) -> list[_Wait]:
             waits.append((record.rank, record.host, phase, silence, outcome))
         progress = progress_ceiling(state, record.rank)
         if progress is not None:
-            waits.append((record.rank, record.host, "in a batch", progress, "it is evicted"))
-    return waits
+            phase = _BATCH_WORDS.get(record.phase, "in a batch")
+            waits.append((record.rank, record.host, phase, progress, "it is evicted"))
+    return waits + (_cycle_waits(state) if state.cycle.pending else _held_waits(state, now))
+
+
+def _cycle_waits(state: SchedulerState) -> list[_Wait]:
+    """Ranks that a cycle waits for, each in its own part of it."""
+    stage = stage_ceiling(state)
+    if stage is None:
+        return []
+    missing = [state.cohort[rank] for rank in state.cycle.missing(state.cohort.alive_ranks)]
+    outcome = "the last commit is saved and the run ends"
+    return [
+        (record.rank, record.host, _CYCLE_WORDS[record.phase], stage, outcome)
+        for record in missing
+        if record.phase in _CYCLE_WORDS
+    ]
+
+
+def _held_waits(state: SchedulerState, now: Seconds) -> list[_Wait]:
+    """Ranks that are done with their windows, until the first of the others is given up."""
+    held = [
+        (record, record.phase_at)
+        for record in state.cohort.alive
+        if record.phase is RankPhase.HELD and record.phase_at is not None
+    ]
+    shown_after = state.settings.wait_shown_after_s
+    long = [(record, since) for record, since in held if now - since > shown_after]
+    if not long or state.stage is not RunStage.TRAINING:
+        return []
+    ceilings = {rank: progress_ceiling(state, rank) for rank in state.cohort.alive_ranks}
+    owing = [(one.due(), rank) for rank, one in ceilings.items() if one is not None]
+    if not owing:
+        return []
+    due, first = min(owing)
+    words, outcome = "held: waiting for the batches of others", f"rank {first} is evicted"
+    return [
+        (record.rank, record.host, words, Ceiling(since, due - since), outcome)
+        for record, since in long
+        if ceilings[record.rank] is None
+    ]

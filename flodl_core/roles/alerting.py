@@ -19,7 +19,7 @@ from flodl_core.roles.run_story import RunStory
 from flodl_core.telemetry.alerts import AlertBook, AlertRecord, path_of
 from flodl_core.telemetry.journal import Journal
 from flodl_core.telemetry.logs import ProcessLog
-from flodl_core.telemetry.state import AlertState
+from flodl_core.telemetry.state import AlertState, WaitState
 from flodl_core.units import Seconds
 
 COMMAND_TIMEOUT_S: Seconds = 30.0
@@ -88,6 +88,18 @@ class AlertDesk:
         """Emit counts whose ten seconds are over; called about each second."""
         for record in self._book.flush_due(clock.now()):
             self._emit(record)
+
+    def log_wait(self, wait: WaitState) -> None:
+        """Write a wait that is worth a line into the launcher's log; it is no alert."""
+        self._log.warning(
+            "wait",
+            rank=wait.rank,
+            of_host=wait.host,
+            phase=wait.phase,
+            age_s=round(wait.age_s, 1),
+            ceiling_s=wait.ceiling_s,
+            then=wait.outcome,
+        )
 
     def rows(self) -> tuple[AlertState, ...]:
         """Return the last alerts for the status document, oldest first."""

@@ -19,6 +19,7 @@ from flodl_core.roles.alerting import AlertDesk
 from flodl_core.roles.publishing import RunFacts, RunParts, compose_document, resources_of
 from flodl_core.roles.run_story import GOOD_ENDS, RunStory
 from flodl_core.roles.saving import BundleWriter
+from flodl_core.roles.wait_teller import WaitTeller
 from flodl_core.roles.window import RefusedHost
 from flodl_core.telemetry.state import (
     MAX_REFUSAL_ROWS,
@@ -27,6 +28,7 @@ from flodl_core.telemetry.state import (
     RefusalState,
     ResourceState,
     StateDocument,
+    WaitState,
     publish,
 )
 from flodl_core.units import Seconds
@@ -72,6 +74,7 @@ class StatusBoard:
         self._story = story
         self._refusals: deque[RefusalState] = deque(maxlen=MAX_REFUSAL_ROWS)
         self._show = show
+        self._waits = WaitTeller(self._tell_wait)
         self._frozen: StateDocument | None = None
         self._changed = anyio.Event()
         self._stats: dict[int, tuple[Seconds, HostStats]] = {}
@@ -126,6 +129,7 @@ class StatusBoard:
         self.newest = document = self.document()
         self.publisher.publish(publish(document))
         self.history.take_document(document)
+        self._waits.read(document.waits, clock.now())
         self._show(document)
         return document
 
@@ -161,6 +165,10 @@ class StatusBoard:
             self._refusals.remove(same)
         self._refusals.append(row)
         return row
+
+    def _tell_wait(self, wait: WaitState) -> None:
+        self._story.waited(wait)
+        self._desk.log_wait(wait)
 
     def take_stats(self, stats: HostStats) -> None:
         """Take what the operating system says of a rank."""

@@ -9,6 +9,8 @@ ends is the coordinator's word.
     root, hosts ─┘
 """
 
+from collections.abc import Mapping
+
 import anyio
 import anyio.abc
 
@@ -16,6 +18,7 @@ from flodl_core.coordinator.effects import (
     DeclareRankDead,
     DismissHost,
     DropHost,
+    DumpRankStack,
     Effect,
     EvictRank,
     RunFinished,
@@ -33,7 +36,7 @@ from flodl_core.coordinator.events import (
 )
 from flodl_core.coordinator.machine import Coordinator
 from flodl_core.errors import BadFrameError
-from flodl_core.ids import ExitCode, HostName, Rank
+from flodl_core.ids import ExitCode, HostName, Rank, Round
 from flodl_core.machines import Note
 from flodl_core.messages.job import Envelope, HostRanks
 from flodl_core.messages.join import (
@@ -49,6 +52,7 @@ from flodl_core.net import clock
 from flodl_core.net.local import PlainChannel
 from flodl_core.net.mux_end import accept_mux
 from flodl_core.net.port import PortConnection
+from flodl_core.planes.segment import F32
 from flodl_core.planes.star_root import StarRoot
 from flodl_core.roles.death_watch import end_words
 from flodl_core.roles.drive import Driver
@@ -60,6 +64,7 @@ from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.rank_ends_watch import RankEndWatch
 from flodl_core.roles.run_services import RunServices
 from flodl_core.roles.saving import PinnedSave, marks_of
+from flodl_core.roles.stacks import summarize_stack
 from flodl_core.units import Seconds
 
 
@@ -70,9 +75,18 @@ class Controller:
         envelope: the world.
         coordinator: its scheduler.
         services: of this run.
+        initial: the regions that a resumed run begins with; empty if it begins anew.
     """
 
-    def __init__(self, envelope: Envelope, coordinator: Coordinator, services: RunServices) -> None:
+    def __init__(
+        self,
+        envelope: Envelope,
+        coordinator: Coordinator,
+        services: RunServices,
+        *,
+        initial: Mapping[Round, F32],
+    ) -> None:
+        self._initial = initial
         self.coordinator = coordinator
         self.finished: RunFinished | None = None
         self._envelope = envelope
@@ -110,7 +124,9 @@ class Controller:
             on_round_ended=self.post,
             on_failed=self._root_failed,
             on_note=self._note_from_root,
+            initial=self._initial,
         )
+        self._initial = {}
         self._writer.use(self._envelope, root.begin_save)
         for rank, ends in local.items():
             channel = PlainChannel(ends.control)
@@ -214,7 +230,9 @@ class Controller:
             case HostStats():
                 self.post(HostStatsReported(message))
             case RankStack():
-                self._log.warning("stack", rank=message.rank)
+                where = summarize_stack(message.text)
+                self._log.warning("stack", rank=message.rank, where=where)
+                self._story.stack(message.rank, where)
                 for line in message.text.splitlines():
                     self._log.warning("stack_line", rank=message.rank, line=line)
 
@@ -281,8 +299,10 @@ class Controller:
             case DeclareRankDead():
                 self._declare_dead(effect)
             case EvictRank():
-                self._window.send_to_host_of(effect.rank, DumpStack(rank=effect.rank))
+                self._ask_for_stack(effect.rank)
                 self._end_process(effect.rank, effect.reason)
+            case DumpRankStack():
+                self._ask_for_stack(effect.rank)
             case SaveBundle():
                 self._begin_save(effect)
             case DismissHost():
@@ -334,6 +354,9 @@ class Controller:
 
     def _end_process(self, rank: Rank, reason: str) -> None:
         self._window.send_to_host_of(rank, Evict(rank=rank, reason=reason))
+
+    def _ask_for_stack(self, rank: Rank) -> None:
+        self._window.send_to_host_of(rank, DumpStack(rank=rank))
 
     def _begin_save(self, effect: SaveBundle) -> None:
         assert self._tasks is not None

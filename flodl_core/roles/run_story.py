@@ -16,7 +16,7 @@ from flodl_core.roles.history import Happening, Place, RunHistory
 from flodl_core.telemetry.alerts import AlertBook, AlertRecord
 from flodl_core.telemetry.quantities import plural
 from flodl_core.telemetry.records import EventKind
-from flodl_core.telemetry.state import RefusalState
+from flodl_core.telemetry.state import RefusalState, WaitState
 
 GOOD_ENDS: Final = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVED)
 
@@ -183,6 +183,34 @@ class RunStory:
                 kind=EventKind.LIFECYCLE,
                 name="save_written",
                 text=f"version {version} is saved at {path}",
+            )
+        )
+
+    def waited(self, wait: WaitState) -> None:
+        """Somebody has waited for a while, and the wait is worth an event."""
+        who = f"rank {wait.rank}: " if wait.rank is not None else ""
+        limit = f" of {wait.ceiling_s:.0f} s" if wait.ceiling_s is not None else " s"
+        text = f"{who}{wait.phase}, for {wait.age_s:.0f}{limit}, then {wait.outcome}"
+        self.history.tell(
+            Happening(
+                kind=EventKind.LIFECYCLE,
+                name="wait",
+                severity="warn",
+                rank=None if wait.rank is None else Rank(wait.rank),
+                host=wait.host,
+                text=text,
+            )
+        )
+
+    def stack(self, rank: Rank, where: str) -> None:
+        """A rank that was waited for too long has said where it is."""
+        self.history.tell(
+            Happening(
+                kind=EventKind.LIFECYCLE,
+                name="stack",
+                severity="warn",
+                rank=rank,
+                text=f"rank {rank} is in {where or 'no code that could be told'}",
             )
         )
 

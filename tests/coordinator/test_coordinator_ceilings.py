@@ -13,7 +13,7 @@ from coordinator_script import (
     tally,
 )
 
-from flodl_core.coordinator.effects import DropHost
+from flodl_core.coordinator.effects import DropHost, DumpRankStack
 from flodl_core.coordinator.events import (
     CheckpointRequested,
     DrainRequested,
@@ -137,7 +137,9 @@ def test_the_ceiling_of_adoption_names_who_has_not_acknowledged(mode):
     script.rounds(1, [tally(rank, n=batches, samples=2 * batches) for rank, batches in done])
     script.ack(0, 1)
     script.wait(300.0, beating=(0, 1))
-    assert stalled(script.wait(0.1, beating=(0, 1)), "not acknowledged by ranks: 1")
+    said = script.wait(0.1, beating=(0, 1))
+    assert stalled(said, "not acknowledged by ranks: 1")
+    assert of(said, DumpRankStack) == [DumpRankStack(1)]
 
 
 @BOTH
@@ -152,17 +154,21 @@ def test_the_ceiling_of_a_drain_of_metrics_names_the_rank(mode):
     script.wait(300.0, beating=(0, 1))
     said = script.wait(0.1, beating=(0, 1))
     assert stalled(said, "metrics of ranks 1 are incomplete")
+    assert of(said, DumpRankStack) == [DumpRankStack(1)]
 
 
 @BOTH
 def test_the_ceiling_of_a_callback_is_a_stall(mode):
-    script = world(mode, n_samples=4, has_eval=True, epochs=2).start()
+    script = world(mode, n_samples=4, has_eval=True).start()
     done = full_window(script)
     cycle_of(script, 1, done)
     for rank, batches in done:
         script.metrics(rank, 2 * batches)
     script.wait(300.0, beating=(0, 1))
-    assert stalled(script.wait(0.1, beating=(0, 1)), "rank 0 evaluates epoch 0")
+    said = script.wait(0.1, beating=(0, 1))
+    assert stalled(said, "rank 0 evaluates epoch 0")
+    assert of(said, DumpRankStack) == [DumpRankStack(0)]
+    assert said.index(DumpRankStack(0)) < said.index(of(said, SaveBundle)[0])
 
 
 @BOTH

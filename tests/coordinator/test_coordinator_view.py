@@ -4,6 +4,7 @@ import pytest
 from coordinator_script import Script, control, sent, tally
 
 from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
+from flodl_core.ids import RankPhase
 from flodl_core.messages import timing
 
 
@@ -77,7 +78,7 @@ def test_waits_appear_after_five_seconds_with_their_ceilings():
     assert view(script).waits == ()
     script.wait(1.0, beating=(0, 1))
     wait = view(script).waits[0]
-    assert (wait.rank, wait.host, wait.phase) == (1, "red", "in a batch")
+    assert (wait.rank, wait.host, wait.phase) == (1, "red", "in a batch: computing")
     assert (wait.ceiling_s, wait.outcome) == (1800.0, "it is evicted")
     assert wait.age_s == pytest.approx(6.0)
 
@@ -90,6 +91,87 @@ def test_the_wait_of_a_reduce_names_who_is_missing():
     wait = view(script).waits[0]
     assert wait.phase == "cycle 1 is counting; not acknowledged by ranks: 0, 1"
     assert wait.outcome == "the last commit is saved and the run ends"
+
+
+def rows(script):
+    return [(wait.rank, wait.phase, wait.outcome) for wait in view(script).waits]
+
+
+def tell_phase(script, rank, phase, lasted_s=0.0):
+    script.tell(
+        rank, timing.Heartbeat(rank=rank, step_count=0, phase=RankPhase(phase), phase_s=lasted_s)
+    )
+
+
+def test_a_rank_that_waits_for_its_data_is_shown_apart_from_one_that_computes():
+    script = Script((("red", 2),), n_samples=8).start()
+    script.wait(6.0, beating=(0, 1))
+    tell_phase(script, 1, "data", 6.0)
+    assert rows(script) == [
+        (0, "in a batch: computing", "it is evicted"),
+        (1, "in a batch: waiting for its data", "it is evicted"),
+    ]
+
+
+def test_a_rank_that_is_held_is_shown_until_the_first_of_the_others_is_given_up():
+    script = Script((("red", 3),), n_samples=24).start()
+    script.cycle(1)
+    script.wait(2.0, beating=(0, 1, 2))
+    script.batch(0)
+    script.wait(6.0, beating=(1, 2))
+    tell_phase(script, 0, "held", 6.0)
+    held = next(wait for wait in view(script).waits if wait.rank == 0)
+    assert (held.rank, held.host) == (0, "red")
+    assert (held.phase, held.outcome) == (
+        "held: waiting for the batches of others",
+        "rank 1 is evicted",
+    )
+    assert held.age_s == pytest.approx(6.0)
+    assert held.ceiling_s == pytest.approx(300.0 - 2.0)
+
+
+@pytest.mark.parametrize(
+    ("phase", "shown"),
+    [
+        ("training", "reduce: waits for its batch"),
+        ("data", "reduce: waits for its batch, which waits for its data"),
+        ("snapshot", "snapshot: laying out its parameters"),
+        ("reducing", "reduce: waiting for the average"),
+        ("adopting", "adopt: taking over the average"),
+    ],
+)
+def test_each_rank_that_a_cycle_waits_for_is_shown_in_its_part_of_it(phase, shown):
+    script = Script((("red", 2),), n_samples=8).start()
+    script.batch(0)
+    script.batch(1)
+    script.wait(6.0, beating=(0, 1))
+    tell_phase(script, 1, phase)
+    tell_phase(script, 0, "held")
+    found = [row for row in rows(script) if row[0] == 1]
+    assert found == [(1, shown, "the last commit is saved and the run ends")]
+
+
+def test_an_evaluation_that_lasts_is_shown_with_its_rank():
+    script = Script((("red", 1),), n_samples=2, has_eval=True, epochs=2).start()
+    script.batch(0)
+    script.cycle(1)
+    script.metrics(0, 2)
+    script.wait(6.0, beating=(0,))
+    wait = view(script).waits[0]
+    assert (wait.rank, wait.host) == (0, "red")
+    assert wait.phase == "callback: rank 0 evaluates epoch 0"
+
+
+def test_the_age_of_a_phase_is_what_the_rank_says_of_it():
+    script = Script((("red", 1),), n_samples=8).start()
+    script.wait(1.0, beating=(0,))
+    tell_phase(script, 0, "data", 0.75)
+    record = script.machine._state.cohort[0]
+    assert script.now - record.phase_at == pytest.approx(0.75)
+    tell_phase(script, 0, "data", float("nan"))
+    assert record.phase_at == script.now
+    tell_phase(script, 0, "data", -5.0)
+    assert record.phase_at == script.now
 
 
 def test_saves_stops_and_farewells_are_waits_too():
