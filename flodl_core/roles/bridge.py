@@ -17,6 +17,7 @@ import anyio
 import anyio.abc
 
 from flodl_core.errors import FlodlError
+from flodl_core.messages.rendezvous import RendezvousHello
 from flodl_core.messages.timing import Heartbeat
 from flodl_core.net.local import PlainChannel
 from flodl_core.roles.error_groups import innermost
@@ -42,7 +43,7 @@ class Bridge:
         sock: the CONTROL end, owned from here on.
         channel: towards the training thread.
         heartbeat_s: how often the rank says that it answers.
-        silence_s: how long the controller may say nothing, once it has spoken.
+        silence_s: how long the controller may say nothing, once this rank said Hello.
     """
 
     def __init__(
@@ -110,6 +111,8 @@ class Bridge:
             self._wake.clear()
             for message in self._channel.drain():
                 await control.send(message)
+                if isinstance(message, RendezvousHello):
+                    self._silence.expect()
             if is_last:
                 return
             if self._is_finishing:

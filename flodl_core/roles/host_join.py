@@ -4,6 +4,7 @@ The same for the launcher's own host, which dials loopback, and for the agent of
 It ends with WorldFormed, or with an error that says whether dialling again can help.
 """
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ from flodl_core.units import Seconds
 
 OFFER_WAIT_S: Seconds = 30.0
 """From the Knock to the Offer; the controller answers at once."""
+
+FORMATION_SLACK_S: Seconds = 10.0
+"""Beyond the window's cap, until which the controller must have said how the window ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +89,13 @@ async def join_world(
             )
         )
         salt: bytes | None = None
+        wait_s = math.inf
         while True:
-            message = await link.receive()
+            message = await _next_word(link, wait_s)
             match message:
                 case Accept():
                     salt = message.salt or salt
+                    wait_s = message.formation_wait_s + FORMATION_SLACK_S
                     on_admitted(message, offer.run_id)
                 case WorldFormed() if salt is not None:
                     return JoinedWorld(formed=message, salt=salt, job=job, devices=devices)
@@ -109,6 +115,20 @@ async def join_world(
             "the controller ended the connection before the world formed",
             fix="look at the launcher's output for the reason; dial again for the next run",
         ) from error
+
+
+async def _next_word(link: JoinLink, wait_s: Seconds) -> object:
+    """Return what the controller says next; it has until a moment after the window's cap.
+
+    Raises:
+        TransientJoinError: it said nothing in that time, not even that the window failed.
+    """
+    with anyio.move_on_after(wait_s):
+        return await link.receive()
+    raise TransientJoinError(
+        f"the world has not formed and the controller has said nothing for {wait_s:.0f} s",
+        fix="look whether the launcher is stopped or its host is cut off; dial again",
+    )
 
 
 def _spoken_wire(offered: str) -> str:

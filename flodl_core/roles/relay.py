@@ -17,9 +17,11 @@ import anyio
 from flodl_core.errors import BadFrameError, FlodlError, RemoteProtocolError, RunLostError
 from flodl_core.ids import ExitCode, Rank, SaveReason
 from flodl_core.machines import Note
+from flodl_core.messages import NUMBERS
 from flodl_core.messages.control import ShutdownWithSave
 from flodl_core.messages.data import BucketFrame
 from flodl_core.messages.mux import Data, RankExit, RelayDeclareDead, RelayHello, RelayHelloAck
+from flodl_core.messages.rendezvous import RendezvousHello
 from flodl_core.net import clock
 from flodl_core.net.addresses import parse_host_port
 from flodl_core.net.children import own_environment
@@ -43,6 +45,7 @@ the relay in that time, and then nobody is asked for anything."""
 
 FLUSH_S: Final[Seconds] = 1.0
 
+_HELLO: Final = NUMBERS[RendezvousHello]
 _RANK_ENDED = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
@@ -128,6 +131,8 @@ class Relay:
             while True:
                 kind, payload = await channel.receive_raw()
                 self._link.send(Data(rank=rank, kind=kind, payload=payload))
+                if kind == _HELLO:
+                    self._silence.expect()
         except _RANK_ENDED:
             self._log.info("rank_channel_ended", rank=rank)
         except BadFrameError as error:

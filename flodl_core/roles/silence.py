@@ -30,8 +30,13 @@ class SilenceWatch:
         self._silent_s: Seconds | None = None
         self._looked_at: Seconds | None = None
 
+    def expect(self) -> None:
+        """Note that the peer owes words from now on, if it did not before; from any thread."""
+        if self._silent_s is None:
+            self._silent_s = 0.0
+
     def heard(self) -> None:
-        """Note that the peer said something; from any thread. Before it first did, none is due."""
+        """Note that the peer said something; from any thread."""
         self._silent_s = 0.0
 
     def look(self, now: Seconds) -> bool:

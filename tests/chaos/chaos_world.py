@@ -6,13 +6,15 @@ places that a case names, so that a fault strikes in the phase that it is about.
 """
 
 import hashlib
+import os
 import signal
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from aftermath import check_each_once, sample_counts
+from aftermath import check_each_once, logged, sample_counts
 from harness import SHORT_S, Beside, Launched, Said
 from process_table import Process, await_ends, look_until
 from safetensors.numpy import load_file
@@ -21,6 +23,7 @@ RIG = Path(__file__).with_name("rig")
 GUEST = "blue"
 SAMPLES, BATCH, PASSES = 96, 4, 2
 EVERY_RANK = (0, 1, 2, 3)
+SPAWNING = "spawning"
 MANY_BUCKETS = 2_200_000
 """Parameters that take three buckets of 4 MiB."""
 
@@ -51,7 +54,7 @@ class ChaosWorld:
         self.real = real
         shape = {"samples": SAMPLES, "batch_size": BATCH, **(options or {})}
         extra = {
-            "PYTHONPATH": str(RIG),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(RIG), os.environ.get("PYTHONPATH")))),
             "CHAOS_DIR": str(self.marks),
             "CHAOS_PARK": park,
             "CHAOS_RANKS": "real" if real else "",
@@ -80,6 +83,14 @@ class ChaosWorld:
         assert self._guest is not None
         return self._guest
 
+    def until_joined(self, ranks: int, within_s: float = SHORT_S) -> None:
+        """Wait until the window has so many ranks, no more."""
+        self.run.until(
+            f"{ranks} ranks in the window",
+            lambda: self.run.document.get("joined_ranks") == ranks,
+            within_s,
+        )
+
     # -- stopping places ------------------------------------------------------------
 
     def until_parked(self, who: str, place: str) -> None:
@@ -87,6 +98,18 @@ class ChaosWorld:
         mark = self.marks / f"{who}.{place}"
         parked = look_until(lambda: mark.exists() or self.run.launcher_ended, SHORT_S)
         assert mark.exists(), f"{who} never came to {place} ({parked})\n{self.run.story()}"
+
+    def until_heard(self) -> None:
+        """Wait until the coordinator has heard every rank that took part, so that silence counts.
+
+        Nothing is shown of a rank that has not said Hello, though its silence counts too.
+        """
+
+        def heard() -> bool:
+            rows = [row for row in self.run.document.get("ranks") or () if row["state"] != SPAWNING]
+            return len(rows) >= 3 and all(row["heartbeat_age_s"] is not None for row in rows)
+
+        self.run.until("a word of every rank", heard, SHORT_S)
 
     def go(self) -> None:
         """Let everybody go on who stands at a stopping place, or comes to one."""
@@ -101,15 +124,28 @@ class ChaosWorld:
         return self.run.process(f"{role} {GUEST}" if role in ("agent", "relay") else role)
 
     def strike(self, victim: Process, number: signal.Signals) -> float:
-        """Send the signal; returns the moment."""
+        """Send the signal; returns the moment, by the clock of the logs."""
+        at = time.time()
         victim.send(number)
-        return time.monotonic()
+        return at
 
     # -- the aftermath --------------------------------------------------------------
 
-    def lost(self, rank: int, within_s: float) -> str:
+    def lost(self, rank: int, within_s: float = SHORT_S) -> str:
         """Wait for the alert that a rank was lost; returns it."""
-        return self.run.until_said("alert", f"rank {rank} ", within_s)
+
+        def told() -> str:
+            texts = self.run.texts("alert")
+            return next((one for one in texts if "rank_lost" in one and f"rank {rank} " in one), "")
+
+        return self.run.until(f"the loss of rank {rank}", told, within_s)
+
+    def told_after(self, at: float, rank: int) -> float:
+        """How long after a moment the launcher knew that a rank was lost, by its own log."""
+        for line in logged(self.run.directory, "launcher", "alert_class=rank_lost"):
+            if f"rank {rank} " in line:
+                return datetime.fromisoformat(line.split()[0]).timestamp() - at
+        raise AssertionError(f"the log has no loss of rank {rank}\n{self.run.story()}")
 
     def check_whole(self) -> None:
         """Each sample of each pass was trained once, and the summary says so."""
@@ -135,6 +171,18 @@ class ChaosWorld:
         expected = _digest(saved["weight"], saved["running"])
         found = {path.name: path.read_text() for path in self.marks.glob("*.digest")}
         assert found == {f"rank{rank}.digest": expected for rank in ranks}, self.run.story()
+
+    def finish(self, guest_code: int = 0) -> int:
+        """Wait for the run's end and its guest's; returns the run's exit code.
+
+        Nothing is left then, and no process has printed a traceback.
+        """
+        code = self.run.finish(leaves_guest=True)
+        said = self.guest_ends()
+        assert said.code == guest_code, said
+        self.run.check_nothing_left()
+        self.run.check_quiet()
+        return code
 
     def guest_ends(self, within_s: float = SHORT_S) -> Said:
         """Wait for the guest's command to end."""

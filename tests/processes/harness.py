@@ -232,6 +232,14 @@ class Launched:
         assert found is not None, f"no {name} among {list(self.processes())}\n{self.story()}"
         return found
 
+    def children_of_launcher(self) -> list[Process]:
+        """The living processes that the launcher started itself."""
+        return [
+            one
+            for one in self.processes().values()
+            if table.parent_of(one.pid) == self.launcher.pid and one.name != "launcher"
+        ]
+
     def kill(self, *names: str, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to processes, as nearly at once as can be."""
         for one in [self.process(name) for name in names]:
@@ -252,14 +260,20 @@ class Launched:
 
     # -- its end ---------------------------------------------------------------------
 
-    def finish(self, within_s: float = LONG_S) -> int:
-        """Wait for its end; returns the exit code after checking that nothing is left."""
+    def finish(self, within_s: float = LONG_S, *, leaves_guest: bool = False) -> int:
+        """Wait for its end; returns the exit code after checking that nothing is left.
+
+        Args:
+            within_s: longest wait.
+            leaves_guest: a guest's processes may still be there; nothing is checked then.
+        """
         try:
             code = self._popen.wait(within_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"no end within {within_s:g} s\n{self.story()}") from None
         self._reader.join(SHORT_S)
-        self.check_nothing_left()
+        if not leaves_guest:
+            self.check_nothing_left()
         return code
 
     def await_all_gone(self, within_s: float) -> None:

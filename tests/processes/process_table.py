@@ -64,6 +64,14 @@ def state_letter(pid: int) -> str | None:
         return None
 
 
+def parent_of(pid: int) -> int | None:
+    """Return the parent's id; None if there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
 def find_processes(mark: str) -> list[Process]:
     """Every living process that carries the mark, by name."""
     wanted = f"{MARK}={mark}".encode()

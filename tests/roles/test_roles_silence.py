@@ -15,6 +15,22 @@ def test_a_controller_that_never_spoke_is_not_silent() -> None:
     assert not any(looks(SilenceWatch(1.0), 0.0, 100))
 
 
+def test_a_controller_that_owes_its_first_word_has_as_long_for_it() -> None:
+    watch = SilenceWatch(1.0)
+    assert not any(looks(watch, 0.0, 100))
+    watch.expect()
+    assert looks(watch, 100 * LOOK_S, 5) == [False, False, False, False, True]
+
+
+def test_owing_a_word_again_is_no_word() -> None:
+    watch = SilenceWatch(1.0)
+    watch.look(0.0)
+    watch.heard()
+    assert not any(looks(watch, LOOK_S, 4))
+    watch.expect()
+    assert watch.look(5 * LOOK_S)
+
+
 def test_the_ceiling_is_passed_one_look_after_it() -> None:
     watch = SilenceWatch(1.0)
     watch.look(0.0)

@@ -18,7 +18,7 @@ from chaos_parking import DIRECTORY, park
 from flodl_core.dispatch import actions
 from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.errors import RunLostError
-from flodl_core.ids import ExitCode, RankPhase, Round, RoundOutcome, SyncOutcome
+from flodl_core.ids import ExitCode, RankPhase, Round, RoundOutcome, SaveReason, SyncOutcome
 from flodl_core.messages import control, timing
 from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind, Uid
 from flodl_core.planes.slot import SlotHeader
@@ -103,6 +103,8 @@ class RankWorker:
     def _take(self, message: object) -> None:
         if isinstance(message, control.CoordHeartbeat | control.SetCallbackRole):
             return
+        if getattr(message, "reason", None) is SaveReason.CONTROLLER_LOST:
+            raise RunLostError("the controller is gone")
         plan = getattr(message, "plan", None) or getattr(message, "next_plan", None)
         if plan is not None:
             self._totals.begin(plan.epoch, time.monotonic())
