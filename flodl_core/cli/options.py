@@ -79,6 +79,8 @@ _METAVARS: Final = {
     "run.devices": "A,B,...",
     "run.pin_counts": "A,B,...",
     "run.speed_ratio": "RANK:R",
+    "run.partition_ratios": "A,B,...",
+    "run.callback_rank": "WHO",
     "agent.devices": "A,B,...",
     "run.sample_log": "FILE|auto",
     "run.save_path": "STEM",

@@ -1,7 +1,7 @@
 """Settings of the cadence that are small texts of their own, and what they must not meet.
 
-What it is: the forms of `guard` and `speed_ratio`, read and refused with their fix, and the
-hints that exclude each other.
+What it is: the forms of `guard`, `speed_ratio` and `callback_rank`, read and refused with
+their fix, and the hints that exclude each other.
 What it is not: what they do; the launcher fills the scheduler's settings in from here.
 Who drives it: `schema` when it builds the table, the launcher when a world has formed.
 """
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from flodl_core.config.rules import GIVEN
+from flodl_core.config.values import AUTO
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, Mode, Rank
+from flodl_core.ids import CallbackPolicy, GuardKind, Mode, Rank
 
 _RATIO: Final = re.compile(r"(?P<rank>\d{1,6}):(?P<ratio>[0-9.eE+-]{1,32})")
+_FIXED: Final = re.compile(r"rank:(?P<rank>\d{1,6})")
 _MOST_RATIO: Final = 64.0
 
 
@@ -52,6 +54,26 @@ def read_speed_ratio(text: str | None) -> SpeedRatio | None:
     return SpeedRatio(rank=Rank(int(found["rank"])), ratio=ratio)
 
 
+def read_callback_rank(text: str) -> tuple[CallbackPolicy, Rank | None]:
+    """Return who runs the callbacks: a policy, and the rank where one is fixed.
+
+    Raises:
+        ConfigError: it is none of fastest, sticky and rank:N.
+    """
+    word = text.strip().lower()
+    if (found := _FIXED.fullmatch(word)) is not None:
+        return CallbackPolicy.FIXED, Rank(int(found["rank"]))
+    if word in (CallbackPolicy.FASTEST, CallbackPolicy.STICKY):
+        return CallbackPolicy(word), None
+    raise ConfigError(
+        "callback_rank",
+        text,
+        "is not fastest, sticky or rank:N",
+        source=GIVEN,
+        fix="give fastest, sticky (keeps the rank that was chosen first) or, say, rank:0",
+    )
+
+
 def review_guard(text: str) -> None:
     """Refuse the name of a guard that can be none.
 
@@ -70,17 +92,26 @@ def review_guard(text: str) -> None:
     )
 
 
-def review_hints(*, mode: str, pin_counts: bool, speed_ratio: bool) -> None:
+def review_hints(*, mode: str, pin_counts: bool, speed_ratio: bool, partition_ratios: bool) -> None:
     """Refuse hints that have nothing to say in this mode, or that another setting overrules.
 
     Args:
         mode: asked for, or resolved; while it is `auto` nothing is refused for it.
         pin_counts: whether it is given.
         speed_ratio: likewise.
+        partition_ratios: likewise.
 
     Raises:
         ConfigError: naming the hint.
     """
+    if partition_ratios and mode not in (AUTO, Mode.CPU_SYNC):
+        raise ConfigError(
+            "partition_ratios",
+            "given",
+            f"is for cpu_sync, and the mode is {mode}: there the counts follow the speeds",
+            source=GIVEN,
+            fix="give --mode cpu_sync, or leave partition_ratios out",
+        )
     if speed_ratio and (pin_counts or mode == Mode.CPU_SYNC):
         why = "pin_counts fixes the counts" if pin_counts else "in cpu_sync every count is 1"
         raise ConfigError(

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from flodl_core.config.addresses import is_loopback_address, parse_bind
 from flodl_core.config.cadence_rules import (
+    read_callback_rank,
     read_speed_ratio,
     review_guard,
     review_hints,
@@ -30,6 +31,7 @@ from flodl_core.config.rules import (
     review_token,
     review_wire,
 )
+from flodl_core.config.run_rules import review_heartbeats, review_on_event, review_ranks
 from flodl_core.config.values import (
     AUTO,
     MAX_DURATION_S,
@@ -37,6 +39,7 @@ from flodl_core.config.values import (
     Ceiling,
     Counts,
     Lowered,
+    Ratios,
     Words,
     lower_guard,
     lower_words,
@@ -116,6 +119,12 @@ class RunConfig(Settings):
     """Lengthen the window of Cadence by a batch at each calm average, whatever averaging costs."""
     speed_ratio: str | None = Field(default=None, min_length=1, examples=["2:12"])
     """RANK:R, a guess for the first window: that rank is slow, the others R times as fast."""
+    partition_ratios: Ratios = Field(default=(), examples=["3,1,1"])
+    """Parts of an epoch that each rank gets in cpu_sync; equal if not set."""
+    callback_rank: str = Field(default="fastest", min_length=1, examples=["rank:0"])
+    """Who evaluates: fastest, sticky (the one that was fastest at first) or rank:N."""
+    eval_every: int = Field(default=1, ge=0, le=10_000_000, examples=[5])
+    """Epochs between two evaluations; the last epoch always has one, 0 has no other."""
     epochs: int | None = Field(default=None, ge=1, le=10_000_000, examples=[10])
     """Passes over the samples; the job's own number if not set."""
     epoch_splits: int = Field(default=1, ge=1, le=1_000_000, examples=[4])
@@ -176,45 +185,17 @@ class RunConfig(Settings):
         review_anchors(self.min_anchor, self.max_anchor)
         review_guard(self.guard)
         read_speed_ratio(self.speed_ratio)
+        read_callback_rank(self.callback_rank)
         review_hints(
             mode=self.mode,
             pin_counts=bool(self.pin_counts),
             speed_ratio=self.speed_ratio is not None,
+            partition_ratios=bool(self.partition_ratios),
         )
         review_period("checkpoint_every_s", self.checkpoint_every_s, least_s=MIN_CEILING_S)
-        if self.ranks is not None and self.hosts > 1:
-            raise ConfigError(
-                "ranks",
-                self.ranks,
-                f"counts launcher-local ranks, and hosts is {self.hosts}",
-                source=GIVEN,
-                fix="use ranks_per_host with hosts",
-            )
-        if None not in (self.ranks, self.ranks_per_host) and self.ranks != self.ranks_per_host:
-            raise ConfigError(
-                "ranks",
-                self.ranks,
-                f"contradicts ranks_per_host = {self.ranks_per_host} on the one host",
-                source=GIVEN,
-                fix="give one of the two",
-            )
-        if self.heartbeat_timeout_s < 2 * self.heartbeat_interval_s:
-            raise ConfigError(
-                "heartbeat_timeout_s",
-                self.heartbeat_timeout_s,
-                f"is below two intervals of {self.heartbeat_interval_s:g} s, so that one late "
-                "heartbeat would be a death",
-                source=GIVEN,
-                fix=f"give at least {2 * self.heartbeat_interval_s:g}",
-            )
-        if self.on_event_classes and self.on_event is None:
-            raise ConfigError(
-                "on_event_classes",
-                ",".join(self.on_event_classes),
-                "chooses alerts for a command that is not set",
-                source=GIVEN,
-                fix="set on_event too",
-            )
+        review_ranks(ranks=self.ranks, hosts=self.hosts, ranks_per_host=self.ranks_per_host)
+        review_heartbeats(interval_s=self.heartbeat_interval_s, timeout_s=self.heartbeat_timeout_s)
+        review_on_event(classes=self.on_event_classes, command=self.on_event)
         return self
 
     @property

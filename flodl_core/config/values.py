@@ -54,5 +54,8 @@ Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Counts: TypeAlias = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(split_numbers)
 ]
+Ratios: TypeAlias = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=1_000_000)], ...], BeforeValidator(split_numbers)
+]
 Ceiling: TypeAlias = Annotated[float, Field(ge=MIN_CEILING_S, le=MAX_DURATION_S)]
 Lowered: TypeAlias = Annotated[str, BeforeValidator(lower_words)]

@@ -8,15 +8,15 @@ Who drives it: `coordinator.machine` after every event.
 
 from collections.abc import Callable
 
-from flodl_core.coordinator import averaging, cuts, drains, ending, resuming, windows
+from flodl_core.coordinator import averaging, callbacks, cuts, drains, ending, resuming, windows
 from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.gate import GateVerdict, review_gate
 from flodl_core.coordinator.rendezvous import RendezvousPhase
 from flodl_core.coordinator.save_steps import ask_for_save
 from flodl_core.coordinator.saves import SavePurpose
-from flodl_core.coordinator.state import EvalWait, RunStage, SchedulerState
+from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.ids import SaveReason
-from flodl_core.messages.control import EpochAggregated, ExecuteEval, Throttle
+from flodl_core.messages.control import EpochAggregated, Throttle
 from flodl_core.units import Seconds
 
 _MOST_STEPS = 64
@@ -137,8 +137,7 @@ def _poll_aggregate(state: SchedulerState, now: Seconds) -> bool:
     )
     state.send_alive(EpochAggregated(epoch=facts.epoch, loss=facts.loss, samples=facts.samples))
     _save_after(state, facts.epoch, now)
-    if state.has_eval and state.stop is None:
-        _begin_eval(state, facts.epoch, now)
+    callbacks.begin_eval(state, facts.epoch, now)
     return True
 
 
@@ -153,13 +152,6 @@ def _save_after(state: SchedulerState, epoch: int, now: Seconds) -> None:
     state.saves.owe_epoch()
     if state.saves.is_due(now):
         ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
-
-
-def _begin_eval(state: SchedulerState, epoch: int, now: Seconds) -> None:
-    target = state.cohort.alive_ranks[0]
-    state.stage = RunStage.EVALUATING
-    state.evaluation = EvalWait(schedule_id=epoch, epoch=epoch, target=target, since=now)
-    state.send(target, ExecuteEval(schedule_id=epoch, epoch=epoch, target_rank=target))
 
 
 def _poll_stop(state: SchedulerState, now: Seconds) -> bool:

@@ -10,7 +10,7 @@ Who drives it: `coordinator.machine` on RoundEnded, `advance` after each event.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from flodl_core.coordinator import dead_ranks, drains, ending, windows
+from flodl_core.coordinator import callbacks, dead_ranks, drains, ending, windows
 from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RecordSamples, Severity
 from flodl_core.coordinator.events import RoundEnded
@@ -288,4 +288,5 @@ def _release(state: SchedulerState, cycle: Cycle, now: Seconds, *, initial: bool
         ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
     elif initial:
         ask_for_save(state, SavePurpose.PRIME, SaveReason.CHECKPOINT, now)
+    callbacks.ask_owed(state, now)
     windows.release(state, cycle, now)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from flodl_core.dispatch.final_window import apportion, is_final_window
 from flodl_core.elche.balancer import Balancer
+from flodl_core.elche.callback_cost import absorb_slack
 from flodl_core.elche.growth_guard import GrowthGuard
 from flodl_core.elche.guards import (
     ConvergenceGuard,
@@ -144,20 +145,40 @@ class Cadence:
         """An event of so many batches begins; no window holds more."""
         self.balancer.set_window_cap(batches)
 
-    def slots(self, left_batches: int) -> Slots:
-        """Return what each alive rank is to be dealt of what is left of the event."""
-        counts = self.counts
+    def slots(
+        self, left_batches: int, *, slack_ms: Mapping[Rank, Milliseconds] | None = None
+    ) -> Slots:
+        """Return what each alive rank is to be dealt of what is left of the event.
+
+        Args:
+            left_batches: whole batches.
+            slack_ms: what ranks will lack of this window, for callbacks.
+        """
+        balancer = self.balancer
+        own = absorb_slack(balancer.counts, slack_ms or {}, balancer.ms_per_batch)
+        counts = tuple(own.get(Rank(rank), 0) for rank in range(self._world))
         is_final = left_batches == 0 or is_final_window(left_batches, counts)
         shares = apportion(left_batches, counts) if is_final else counts
         return Slots(
             batches={rank: shares[rank] for rank in self.balancer.counts}, is_final=is_final
         )
 
-    def planned_ms(self, slots: Slots) -> Milliseconds | None:
+    def planned_ms(
+        self, slots: Slots, *, slack_ms: Mapping[Rank, Milliseconds] | None = None
+    ) -> Milliseconds | None:
         """Return what the slowest rank needs for its slot; None if no rank is measured."""
-        means = self.balancer.ms_per_batch
-        known = [ms * slots.batches.get(rank, 0) for rank, ms in means.items()]
+        means, slack = self.balancer.ms_per_batch, slack_ms or {}
+        known = [
+            ms * slots.batches.get(rank, 0) + slack.get(rank, 0.0) for rank, ms in means.items()
+        ]
         return max(known, default=None)
+
+    @property
+    def anchor_wall_ms(self) -> Milliseconds | None:
+        """What the anchor rank needs for a window; None before it is measured."""
+        rank = self.balancer.anchor_rank
+        own_ms = None if rank is None else self.balancer.ms_per_batch.get(rank)
+        return None if own_ms is None else self.balancer.anchor * own_ms
 
     def close_window(
         self,

@@ -104,9 +104,14 @@ def throttle(state: SchedulerState, records: Sequence[RankRecord]) -> tuple[Rank
 def _lateness(
     state: SchedulerState, window: Window, late_factor: float, record: RankRecord
 ) -> Ceiling | None:
-    """Return from when on this rank is late, as things stand; None if it owes no batch."""
+    """Return from when on this rank is late, as things stand; None if it owes no batch.
+
+    One that is at a callback is late when all others are to be done.
+    """
     assert window.planned_ms is not None
     assert state.cadence is not None
+    if state.evaluation is not None and state.evaluation.target == record.rank:
+        return Ceiling(window.began_at, window.planned_ms / 1000.0 + REPORT_LAG_S)
     owed = -(-state.unreported_samples(record.rank) // state.spec.batch_size)
     if owed == 0:
         return None

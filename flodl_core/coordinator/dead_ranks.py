@@ -10,14 +10,14 @@ Who drives it: `coordinator.inbox`, `tick`, `averaging` (evictions).
 
 from collections.abc import Sequence
 
-from flodl_core.coordinator import ending
+from flodl_core.coordinator import callbacks, ending
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import DeclareRankDead, DropHost, EvictRank, Severity
 from flodl_core.coordinator.save_steps import asked_rank_lost
-from flodl_core.coordinator.state import EvalWait, RunStage, SchedulerState
+from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import HostName, Rank, RankPhase, SaveReason
-from flodl_core.messages.control import ExecuteEval, ExtendPartition
+from flodl_core.messages.control import ExtendPartition
 from flodl_core.units import Seconds
 
 FIRST_RANK = Rank(0)
@@ -120,7 +120,7 @@ def _go_on_without(state: SchedulerState, record: RankRecord, now: Seconds) -> N
 def hand_over_duties(state: SchedulerState, record: RankRecord, now: Seconds) -> None:
     """Give the save or the evaluation that a rank was asked for to another one."""
     asked_rank_lost(state, record.rank, now)
-    _retarget_eval(state, record.rank, now)
+    callbacks.rank_gone(state, record.rank, now)
 
 
 def _nobody_left(state: SchedulerState, now: Seconds) -> None:
@@ -186,16 +186,3 @@ def _give(
     for rank, part in state.book.give(parts, survivors):
         state.send(rank, ExtendPartition(epoch=epoch, offset=part.offset, size=part.size))
     state.mark_able(idle, now)
-
-
-def _retarget_eval(state: SchedulerState, rank: Rank, now: Seconds) -> None:
-    wait = state.evaluation
-    if wait is None or wait.target != rank or state.ending:
-        return
-    target = state.cohort.alive_ranks[0]
-    state.evaluation = EvalWait(
-        schedule_id=wait.schedule_id, epoch=wait.epoch, target=target, since=now
-    )
-    state.send(
-        target, ExecuteEval(schedule_id=wait.schedule_id, epoch=wait.epoch, target_rank=target)
-    )

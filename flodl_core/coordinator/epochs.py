@@ -62,10 +62,10 @@ class Settlement:
 
 
 class EpochBook:
-    """The events of one run, in order, one at a time."""
+    """The events of one run, in order; `ratios` by rank are their parts where all is given out."""
 
-    def __init__(self, spec: RunSpec) -> None:
-        self._spec = spec
+    def __init__(self, spec: RunSpec, *, ratios: Sequence[float] = ()) -> None:
+        self._spec, self._ratios = spec, tuple(ratios)
         self._accounts = SampleAccounts()
         self._next = 0
         self._pool: ChunkPool | None = None
@@ -130,7 +130,7 @@ class EpochBook:
     def begin(
         self, ranks: Sequence[Rank], now: Seconds, *, cycle: int
     ) -> tuple[EventSpan, dict[Rank, list[EpochPlan]]]:
-        """Open the next event and give all its batches out equally, for windows of one batch.
+        """Open the next event and give all its batches out, for windows of one batch.
 
         Args:
             ranks: the alive ones, ascending.
@@ -142,9 +142,8 @@ class EpochBook:
             open: of its rest, as it was held if the world is the same.
         """
         span = self._open_next(now, cycle)
-        plans = {
-            rank: [plan] for rank, plan in plan_sync(span, ranks, self._spec.batch_size).items()
-        }
+        whole = plan_sync(span, ranks, self._spec.batch_size, ratios=self._ratios)
+        plans = {rank: [plan] for rank, plan in whole.items()}
         if self._resumed is not None:
             plans = self._plan_rest(plans, self._resumed, ranks)
         for rank, parts in plans.items():

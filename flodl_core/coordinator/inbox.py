@@ -11,14 +11,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flodl_core.coordinator import dead_ranks, ending, resuming, save_steps
+from flodl_core.coordinator import callbacks, dead_ranks, ending, resuming, save_steps
 from flodl_core.coordinator.cohort import RankLife, RankRecord
-from flodl_core.coordinator.effects import Severity
 from flodl_core.coordinator.events import HostStatsReported, RankMessage
-from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.ledger import LedgerPhase
 from flodl_core.coordinator.liveness import BURNING_S
-from flodl_core.coordinator.state import RunStage, SchedulerState
+from flodl_core.coordinator.state import SchedulerState
 from flodl_core.ids import RankPhase
 from flodl_core.messages import metrics, rendezvous, timing
 from flodl_core.messages.control import Shutdown
@@ -186,48 +184,7 @@ def _checkpoint_result(
 def _eval_result(
     state: SchedulerState, record: RankRecord, message: timing.EvalResult, now: Seconds
 ) -> None:
-    wait = state.evaluation
-    if (
-        state.stage is not RunStage.EVALUATING
-        or wait is None
-        or wait.target != record.rank
-        or wait.schedule_id != message.schedule_id
-    ):
-        state.note("eval_out_of_place", rank=record.rank, schedule_id=message.schedule_id)
-        return
-    state.evaluation = None
-    state.stage = RunStage.TRAINING
-    if message.error is not None:
-        detail = f"{record.where} could not evaluate epoch {message.epoch}: {message.error}"
-        state.alert(Severity.WARN, "eval_failed", detail, rank=record.rank)
-    _keep_eval(state, message)
-
-
-def _keep_eval(state: SchedulerState, message: timing.EvalResult) -> None:
-    if not state.epochs:
-        return
-    facts = state.epochs.pop()
-    metric = message.metric
-    finite = metric is not None and math.isfinite(metric)
-    state.epochs.append(
-        EpochFacts(
-            epoch=facts.epoch,
-            pass_index=facts.pass_index,
-            label=facts.label,
-            loss=facts.loss,
-            samples=facts.samples,
-            dropped=facts.dropped,
-            duration_s=facts.duration_s,
-            syncs=facts.syncs,
-            metric=metric if finite else None,
-            metric_name=message.metric_name,
-            report=message.report,
-        )
-    )
-    value = f"{metric:.6g}" if metric is not None else "none"
-    state.announce(
-        "evaluated", f"epoch {facts.label}: {message.metric_name} {value}", epoch=facts.epoch
-    )
+    callbacks.take_result(state, record, message, now)
 
 
 HANDLERS: Mapping[type, Handler] = {

@@ -13,6 +13,7 @@ from flodl_core.coordinator import averaging, dead_ranks, drains, ending, evicti
 from flodl_core.coordinator.advance import settle
 from flodl_core.coordinator.attendance import Attendance
 from flodl_core.coordinator.cadence import Cadence
+from flodl_core.coordinator.callback_desk import CallbackDesk
 from flodl_core.coordinator.cohort import Cohort
 from flodl_core.coordinator.cycle import CycleMachine
 from flodl_core.coordinator.effects import Effect
@@ -96,7 +97,8 @@ class Coordinator:
                 has_buffers=envelope.geometry.buffers_numel > 0,
                 after=resume.sync_round if resume is not None else 0,
             ),
-            book=EpochBook(spec),
+            book=EpochBook(spec, ratios=settings.partition_ratios),
+            callbacks=CallbackDesk(settings.callbacks),
             saves=SaveDesk(every_s=settings.checkpoint_every_s, ceiling_s=spec.stall_timeout_s),
             cadence=(
                 Cadence(settings.cadence, tuple(record.rank for record in cohort))

@@ -10,6 +10,7 @@ Who drives it: the launcher, once.
 from dataclasses import dataclass, field
 
 from flodl_core.coordinator.cadence import CadenceSettings
+from flodl_core.coordinator.callback_desk import CallbackSettings
 from flodl_core.errors import LocalProtocolError
 from flodl_core.units import Seconds
 
@@ -40,6 +41,10 @@ class CoordinatorSettings:
     """Lost ranks that end the run with a save; None goes on down to one rank."""
     cadence: CadenceSettings = field(default_factory=CadenceSettings)
     """Of the modes in Cadence; Sync has no use for them."""
+    callbacks: CallbackSettings = field(default_factory=CallbackSettings)
+    """Who evaluates, and how often."""
+    partition_ratios: tuple[float, ...] = ()
+    """Parts of an event in Sync, by rank of the world; equal if empty."""
 
     def __post_init__(self) -> None:
         numbers = {

@@ -18,6 +18,7 @@ from enum import StrEnum
 
 from flodl_core.coordinator.aggregation import EpochTotals
 from flodl_core.coordinator.cadence import Cadence
+from flodl_core.coordinator.callback_desk import CallbackDesk, EvalWait
 from flodl_core.coordinator.ceiling import Ceiling
 from flodl_core.coordinator.cohort import Cohort
 from flodl_core.coordinator.cycle import CycleMachine, CyclePhase
@@ -94,16 +95,6 @@ class Closing:
     retried_at: Seconds | None = None
     late_rounds: list[RoundEnded] = field(default_factory=list)
     save_error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EvalWait:
-    """An evaluation that a rank was asked for."""
-
-    schedule_id: int
-    epoch: int
-    target: Rank
-    since: Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +184,7 @@ class SchedulerState:
     quiet_since: Seconds | None = None
     """Since when no rank may step and nothing is under way that could change that."""
     evaluation: EvalWait | None = None
+    callbacks: CallbackDesk = field(default_factory=CallbackDesk)
     stop: StopOrder | None = None
     closing: Closing | None = None
     leaving_since: Seconds | None = None
@@ -282,6 +274,8 @@ class SchedulerState:
     def may_step(self, rank: Rank) -> bool:
         """Whether the rank could be in a batch now."""
         if self.stage is not RunStage.TRAINING or self.cycle.pending:
+            return False
+        if self.evaluation is not None and self.evaluation.target == rank:
             return False
         record = self.cohort[rank]
         window_open = record.ledger.open_batches < record.planned_batches and not record.throttled

@@ -15,7 +15,7 @@ plan is here before its first batch.
 
 from collections.abc import Sequence
 
-from flodl_core.coordinator import cuts
+from flodl_core.coordinator import callbacks, cuts
 from flodl_core.coordinator.aggregation import EpochTotals
 from flodl_core.coordinator.cadence import Cadence, Slots
 from flodl_core.coordinator.state import SYNC_WINDOW_BATCHES, SchedulerState, Window
@@ -128,15 +128,18 @@ def _deal_window(
 
 
 def _open_window(state: SchedulerState, cadence: Cadence, now: Seconds) -> Slots:
-    slots = cadence.slots(state.book.pooled_batches)
+    slack = callbacks.slack_ms(state)
+    slots = cadence.slots(state.book.pooled_batches, slack_ms=slack)
     for rank, batches in slots.batches.items():
         state.cohort[rank].planned_batches = batches
     state.window = Window(
         began_at=now,
-        planned_ms=cadence.planned_ms(slots),
+        planned_ms=cadence.planned_ms(slots, slack_ms=slack),
         is_final=slots.is_final,
         disturbance="a save" if state.saves.current is not None else "",
     )
+    if state.evaluation is not None:
+        state.disturb("a callback")
     state.window.look_at = cuts.first_look(state.window, cadence)
     return slots
 

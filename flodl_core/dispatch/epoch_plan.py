@@ -145,13 +145,16 @@ def lay_out(span: Range, shares: Sequence[int], batch_size: int) -> tuple[Range,
     return tuple(laid)
 
 
-def plan_sync(span: EventSpan, ranks: Sequence[Rank], batch_size: int) -> dict[Rank, EpochPlan]:
-    """Return the plan of each alive rank for a Sync event: equal whole batches, window 1.
+def plan_sync(
+    span: EventSpan, ranks: Sequence[Rank], batch_size: int, *, ratios: Sequence[float] = ()
+) -> dict[Rank, EpochPlan]:
+    """Return the plan of each alive rank for a Sync event: whole batches, window 1.
 
     Args:
         span: what the event trains.
-        ranks: the alive ranks, ascending; the first ones take the remainder.
+        ranks: the alive ranks, ascending; of equal parts the first ones take the remainder.
         batch_size: samples of a batch.
+        ratios: parts by rank of the world; equal if empty.
 
     Returns:
         One plan a rank; with more ranks than batches the last ones get size 0.
@@ -161,9 +164,13 @@ def plan_sync(span: EventSpan, ranks: Sequence[Rank], batch_size: int) -> dict[R
     """
     if not ranks:
         raise LocalProtocolError(f"event {span.label} has no alive rank to plan for")
-    parts = lay_out(
-        span.whole, share_equally(span.whole.size // batch_size, len(ranks)), batch_size
+    batches = span.whole.size // batch_size
+    shares = (
+        share_by_ratio(batches, [ratios[rank] for rank in ranks])
+        if ratios
+        else share_equally(batches, len(ranks))
     )
+    parts = lay_out(span.whole, shares, batch_size)
     return {
         rank: EpochPlan(
             epoch=span.event,

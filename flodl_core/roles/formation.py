@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from flodl_core.config.cadence_rules import read_speed_ratio
+from flodl_core.config.cadence_rules import read_callback_rank, read_speed_ratio
 from flodl_core.config.schema import RunConfig
 from flodl_core.coordinator.cadence import CadenceSettings
+from flodl_core.coordinator.callback_desk import CallbackSettings
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.election import DeviceFacts, hardware_prior
 from flodl_core.elche.guards import ConvergenceGuard
@@ -137,7 +138,37 @@ def compose_settings(
             late_factor=config.late_factor,
             start=start_values(config, envelope.world_size, roster),
         ),
+        callbacks=callback_settings(config, envelope.world_size),
+        partition_ratios=() if paced else partition_ratios(config, envelope.world_size),
     )
+
+
+def callback_settings(config: RunConfig, world_size: int) -> CallbackSettings:
+    """Return who evaluates and how often; a fixed rank beyond the world is its last one."""
+    policy, fixed = read_callback_rank(config.callback_rank)
+    return CallbackSettings(
+        policy=policy,
+        fixed_rank=None if fixed is None else Rank(min(fixed, world_size - 1)),
+        eval_every=config.eval_every,
+    )
+
+
+def partition_ratios(config: RunConfig, world_size: int) -> tuple[float, ...]:
+    """Return the parts of an epoch in Sync.
+
+    Raises:
+        ConfigError: they are not one for each rank.
+    """
+    ratios = config.partition_ratios
+    if ratios and len(ratios) != world_size:
+        raise ConfigError(
+            "partition_ratios",
+            ",".join(f"{ratio:g}" for ratio in ratios),
+            f"{len(ratios)} numbers, and the world formed with {world_size} ranks",
+            source="run.partition_ratios",
+            fix="give one number for each rank, in the order of ranks",
+        )
+    return ratios
 
 
 def start_values(

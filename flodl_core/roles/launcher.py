@@ -87,7 +87,10 @@ async def launch(
         source=str(loaded.resolved["run.mode"].source),
     )
     review_hints(
-        mode=mode.mode, pin_counts=bool(run.pin_counts), speed_ratio=run.speed_ratio is not None
+        mode=mode.mode,
+        pin_counts=bool(run.pin_counts),
+        speed_ratio=run.speed_ratio is not None,
+        partition_ratios=bool(run.partition_ratios),
     )
     if mode.mode is Mode.CPU_CADENCE:
         _refuse_counts(loaded, window)

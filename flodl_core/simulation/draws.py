@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from flodl_core.coordinator.events import StopKind
 from flodl_core.dispatch.seeds import derive_seed
-from flodl_core.ids import ExitCode, GuardKind, Mode
+from flodl_core.ids import CallbackPolicy, ExitCode, GuardKind, Mode
 from flodl_core.simulation.lanes import Delays
 from flodl_core.simulation.scenario import (
     BETWEEN_HOSTS,
@@ -74,6 +74,9 @@ def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
         epoch_splits=min(splits, batches),
         gamma=draw("gamma").choice((1.0, 1.0, 0.0, -1.0, 0.5)),
         has_eval=draw("eval").random() < 0.5,
+        eval_every=draw("eval every").choice((1, 1, 1, 2, 0)),
+        callback_policy=draw("callbacks").choice(tuple(CallbackPolicy)),
+        partition_ratios=() if paced else _draw_ratios(draw, world),
         param_buckets=draw("param buckets").randint(1, 3),
         buffer_buckets=draw("buffer buckets").choice((0, 1, 2)),
         batch_s=tuple(draw("speeds").choice((0.02, 0.1, 0.5, 1.5)) for _ in range(world)),
@@ -104,6 +107,11 @@ def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
         faults=faults,
         orders=_draw_orders(draw, hosts),
     )
+
+
+def _draw_ratios(draw: _Draw, world: int) -> tuple[float, ...]:
+    rng = draw("ratios")
+    return tuple(rng.uniform(0.1, 3.0) for _ in range(world)) if rng.random() < 0.3 else ()
 
 
 def _draw_absences(draw: _Draw) -> tuple[tuple[Seconds, Seconds], ...]:

@@ -12,6 +12,7 @@ from functools import partial
 
 from flodl_core.config.window import WindowConfig
 from flodl_core.coordinator.cadence import CadenceSettings
+from flodl_core.coordinator.callback_desk import CallbackSettings
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.ids import HostName, Rank, RunId, StartMode
@@ -145,6 +146,12 @@ def coordinator_settings(scenario: Scenario) -> CoordinatorSettings:
             guard=scenario.guard,
             meta=scenario.meta,
         ),
+        callbacks=CallbackSettings(
+            policy=scenario.callback_policy,
+            fixed_rank=Rank(scenario.seed % scenario.world_size),
+            eval_every=scenario.eval_every,
+        ),
+        partition_ratios=scenario.partition_ratios,
     )
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from flodl_core.coordinator.events import StopKind
 from flodl_core.dispatch.seeds import derive_seed
-from flodl_core.ids import ExitCode, GuardKind, Mode
+from flodl_core.ids import CallbackPolicy, ExitCode, GuardKind, Mode
 from flodl_core.simulation.lanes import Delays
 from flodl_core.simulation.saved_run import SavedRun
 from flodl_core.units import Seconds
@@ -121,6 +121,9 @@ class Scenario:
     epoch_splits: int = 1
     gamma: float = 1.0
     has_eval: bool = False
+    eval_every: int = 1
+    callback_policy: CallbackPolicy = CallbackPolicy.FASTEST
+    partition_ratios: tuple[float, ...] = ()
     param_buckets: int = 2
     buffer_buckets: int = 1
     """0: no floating-point buffers."""

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_core.config.cadence_rules import read_speed_ratio
+from flodl_core.config.cadence_rules import read_callback_rank, read_speed_ratio
 from flodl_core.config.schema import RunConfig
 from flodl_core.errors import ConfigError
+from flodl_core.ids import CallbackPolicy
 
 
 @pytest.mark.parametrize(
@@ -52,9 +53,22 @@ def test_every_ratio_from_one_to_sixty_four_is_read_back(rank, ratio):
     assert (found.rank, found.ratio) == (rank, ratio)
 
 
+def test_who_runs_callbacks_is_a_policy_or_a_rank():
+    assert read_callback_rank("Fastest") == (CallbackPolicy.FASTEST, None)
+    assert read_callback_rank("sticky") == (CallbackPolicy.STICKY, None)
+    assert read_callback_rank("rank:3") == (CallbackPolicy.FIXED, 3)
+
+
+@pytest.mark.parametrize("given", ["fixed", "rank", "rank:", "rank:-1", "3", "slowest"])
+def test_other_callback_ranks_are_refused(given):
+    with pytest.raises(ConfigError, match="fastest, sticky or rank:N"):
+        RunConfig(callback_rank=given)
+
+
 @pytest.mark.parametrize(
     ("values", "field"),
     [
+        ({"partition_ratios": "2,1", "mode": "cpu_cadence"}, "partition_ratios"),
         ({"speed_ratio": "1:2", "mode": "cpu_sync"}, "speed_ratio"),
         ({"speed_ratio": "1:2", "pin_counts": "10,5"}, "speed_ratio"),
     ],
@@ -66,10 +80,13 @@ def test_a_hint_with_nothing_to_say_is_refused(values, field):
 
 
 def test_hints_where_they_are_heard_are_kept():
+    assert RunConfig(partition_ratios="2,1.5", mode="cpu_sync").partition_ratios == (2.0, 1.5)
+    assert RunConfig(partition_ratios=3.5).partition_ratios == (3.5,)
     assert RunConfig(speed_ratio="1:2", mode="cpu_cadence").speed_ratio == "1:2"
 
 
 def test_the_defaults_of_the_cadence_stand():
     run = RunConfig()
     assert (run.guard, run.meta, run.relax_up) == ("level", True, False)
-    assert run.speed_ratio is None
+    assert (run.speed_ratio, run.partition_ratios) == (None, ())
+    assert (run.callback_rank, run.eval_every) == ("fastest", 1)

@@ -19,7 +19,7 @@ from flodl_core.ids import ExitCode, StartMode, WireDtype
 EXPECTED_KEYS = """
 run: job job_args name hosts ranks_per_host ranks devices mode overhead_target anchor min_anchor
 run: max_anchor pin_counts max_batch_diff late_factor guard meta relax_up speed_ratio
-run: epochs epoch_splits batch_size
+run: partition_ratios callback_rank eval_every epochs epoch_splits batch_size
 run: micro_batch loader_workers seed gamma wire_dtype sample_log save_path checkpoint_every_s
 run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
@@ -120,6 +120,9 @@ def test_models_are_frozen_and_closed():
         (RunConfig, {"pin_counts": "10,x"}),
         (RunConfig, {"max_batch_diff": -1}),
         (RunConfig, {"late_factor": 1}),
+        (RunConfig, {"partition_ratios": "1,0"}),
+        (RunConfig, {"partition_ratios": "1,nan"}),
+        (RunConfig, {"eval_every": -1}),
         (JoinConfig, {"port": 70_000}),
         (JoinConfig, {"port": -1}),
         (JoinConfig, {"join_timeout_s": float("inf")}),

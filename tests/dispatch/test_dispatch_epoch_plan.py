@@ -17,6 +17,7 @@ from flodl_core.dispatch.epoch_plan import (
 )
 from flodl_core.dispatch.ranges import Range, merge_ranges, total_size
 from flodl_core.errors import LocalProtocolError
+from flodl_core.ids import Rank
 
 SIZES = st.tuples(st.integers(1, 2000), st.integers(1, 50), st.integers(1, 20))
 
@@ -215,3 +216,11 @@ def test_sharing_out_gives_every_sample_to_one_survivor(sizes, batch_size, survi
 def test_sharing_out_needs_a_survivor():
     with pytest.raises(LocalProtocolError, match="no survivor"):
         share_out([Range(0, 4)], [], 4)
+
+
+def test_parts_of_a_sync_event_may_be_unequal_and_are_those_of_who_is_there():
+    span = span_event(0, 21, splits=1, batch_size=2)
+    plans = plan_sync(span, [Rank(0), Rank(2)], 2, ratios=(3.0, 5.0, 1.0))
+    # 10 batches, 7.5 and 2.5: floors, and the one that is left to the larger part
+    assert [(plan.offset, plan.size) for plan in plans.values()] == [(0, 16), (16, 4)]
+    assert {plan.cohort_batches for plan in plans.values()} == {2}

@@ -158,3 +158,19 @@ def test_a_speed_ratio_is_the_first_guess() -> None:
 def test_a_speed_ratio_names_a_rank_of_the_world() -> None:
     with pytest.raises(ConfigError, match="no rank 3: the world formed with 3 ranks"):
         settings(speed_ratio="3:4")
+
+
+def test_who_evaluates_and_how_often_is_what_was_configured() -> None:
+    usual = settings().callbacks
+    assert (usual.policy, usual.fixed_rank, usual.eval_every) == ("fastest", None, 1)
+    found = settings(callback_rank="rank:1", eval_every=5).callbacks
+    assert (found.policy, found.fixed_rank, found.eval_every) == ("fixed", 1, 5)
+    assert settings(callback_rank="rank:99").callbacks.fixed_rank == 2
+
+
+def test_partition_ratios_are_one_a_rank_and_of_sync() -> None:
+    sync = envelope(CPUS, Mode.CPU_SYNC)
+    config = RunConfig(partition_ratios="3,2,1", mode="cpu_sync")
+    assert compose_settings(config, sync, CPUS).partition_ratios == (3.0, 2.0, 1.0)
+    with pytest.raises(ConfigError, match="2 numbers, and the world formed with 3 ranks"):
+        compose_settings(RunConfig(partition_ratios="3,2", mode="cpu_sync"), sync, CPUS)
