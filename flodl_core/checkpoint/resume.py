@@ -2,7 +2,7 @@
 
 What it is: the list of what differs between a bundle and a run that would go on from it,
 and the bundle's facts in the words of the coordinator.
-What it is not: the search for a bundle (`search`), nor its values (`regions`).
+What it is not: the search for a bundle, nor reading its values (`regions`).
 Who drives it: the launcher: the list before the join window opens, the point when the
 world has formed.
 """
@@ -10,13 +10,19 @@ world has formed.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from flodl_core.checkpoint.bundle import Bundle
 from flodl_core.checkpoint.meta import BundleMeta, Pairs, SavedCoverage, SavedEpoch
+from flodl_core.checkpoint.regions import SavedConsensus
 from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, ResumePoint
 from flodl_core.dispatch.epoch_plan import span_event
 from flodl_core.dispatch.ranges import Range, merge_ranges, overlap_size, subtract_ranges
 from flodl_core.elche.record import ElcheRecord
 from flodl_core.errors import CheckpointError
-from flodl_core.ids import Mode
+from flodl_core.ids import Mode, Round
+from flodl_core.messages.job import RankFileRef, ResumeSpec
 from flodl_core.messages.timing import TensorBlob
 
 _DAMAGED = "use another bundle"
@@ -34,6 +40,50 @@ class RunNumbers:
     n_samples: int
     dataset_sig: str
     model_sig: str
+
+
+class LoadedBundle:
+    """A bundle that a run goes on from, with its values until they are taken.
+
+    Attributes:
+        bundle: complete, its digests verified.
+        local_buffers: integer and bool buffers, by state-dict name.
+    """
+
+    def __init__(self, bundle: Bundle, values: SavedConsensus) -> None:
+        self.bundle = bundle
+        self.local_buffers = values.local_buffers
+        self._regions: dict[Round, NDArray[np.float32]] = {
+            Round.PARAMS: values.params,
+            Round.BUFFERS: values.buffers,
+        }
+
+    def take_regions(self) -> dict[Round, NDArray[np.float32]]:
+        """Return the regions of the consensus, once; they are held no longer."""
+        regions, self._regions = self._regions, {}
+        return regions
+
+    @property
+    def spec(self) -> ResumeSpec:
+        """What every process of the run is told."""
+        meta = self.bundle.meta
+        return ResumeSpec(
+            stem=str(self.bundle.stem),
+            bundle_id=meta.bundle_id,
+            sync_round=meta.sync_round,
+            global_step=meta.global_step,
+            rank_files=tuple(RankFileRef(**one.model_dump()) for one in meta.rank_files),
+        )
+
+    def point(self, *, world_size: int, mode: Mode) -> ResumePoint:
+        """Return where a run of that world and mode goes on.
+
+        Raises:
+            CheckpointError: what the meta file says does not hold together.
+        """
+        return resume_point(
+            self.bundle.meta, world_size=world_size, mode=mode, local_buffers=self.local_buffers
+        )
 
 
 def list_differences(meta: BundleMeta, run: RunNumbers) -> tuple[str, ...]:

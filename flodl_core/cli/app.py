@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from flodl_core import __version__
+from flodl_core.cli.bare_options import fill_bare_options
 from flodl_core.cli.failure import tell_failure
 from flodl_core.cli.index import COMMANDS, CommandIndex, CommandInterruptedError
 from flodl_core.cli.lines import fill_standard_streams, flush_standard_streams, write_error_line
@@ -60,7 +61,7 @@ def run_command(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: the words after the program's name; the process's own if None.
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = fill_bare_options(sys.argv[1:] if argv is None else argv)
     fill_standard_streams()
     group = typer.main.get_command(app)
     try:

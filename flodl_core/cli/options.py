@@ -84,6 +84,8 @@ _METAVARS: Final = {
     "agent.devices": "A,B,...",
     "run.sample_log": "FILE|auto",
     "run.save_path": "STEM",
+    "run.resume": "[STEM|DIR|auto]",
+    "run.max_failure": "N|P%",
     "join.bind": "ADDRESS",
     "join.token": "HEX",
     "agent.job": "JOB",

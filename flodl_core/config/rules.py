@@ -1,10 +1,12 @@
 """What a setting must obey beyond its type, in rules that more than one table uses.
 
-What it is: checks of devices, tokens, the wire, anchors and periods, each with its fix.
+What it is: checks of devices, tokens, the wire, anchors, losses and periods, each with its
+fix.
 What it is not: types, ranges and defaults; those are in `schema`.
 Who drives it: `schema` when it builds a table, `load` for a token out of a file.
 """
 
+import math
 import re
 from typing import Final
 
@@ -18,6 +20,7 @@ RUN_FIX: Final = "copy the run's token file, or leave it unset to have one gener
 JOIN_FIX: Final = "copy the file `token` of the run's directory from the launcher's machine"
 
 _DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
+_LOSSES: Final = re.compile(r"(\d{1,6}|\d{1,3}(?:\.\d{1,4})?(?=%))(%?)")
 _TOKEN: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -93,6 +96,40 @@ def review_anchors(min_anchor: int | None, max_anchor: int) -> None:
             source=GIVEN,
             fix=f"give at most {max_anchor}, or raise max_anchor",
         )
+
+
+def review_max_failure(text: str | None) -> None:
+    """Refuse a limit of losses that is neither a number of ranks nor a percentage.
+
+    Raises:
+        ConfigError: it is neither, or allows no loss to begin with.
+    """
+    if text is None:
+        return
+    found = _LOSSES.fullmatch(text.strip())
+    if found is None or not float(found[1]) > 0 or (found[2] and float(found[1]) > 100):
+        raise ConfigError(
+            "max_failure",
+            text,
+            "it is no number of ranks above 0 and no percentage up to 100%",
+            source=GIVEN,
+            fix="give a number such as 2, or a percentage such as 50%",
+        )
+
+
+def losses_allowed(text: str | None, world_size: int) -> int | None:
+    """Return how many lost ranks end a run of so many; None if no number does.
+
+    Args:
+        text: `max_failure`, reviewed.
+        world_size: ranks of the world.
+    """
+    if text is None:
+        return None
+    number, percent = text.strip().removesuffix("%"), "%" in text
+    if not percent:
+        return int(number)
+    return max(1, math.ceil(float(number) * world_size / 100))
 
 
 def review_period(field: str, period_s: float, *, least_s: float) -> None:

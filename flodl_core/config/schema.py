@@ -27,6 +27,7 @@ from flodl_core.config.rules import (
     JOIN_FIX,
     review_anchors,
     review_devices,
+    review_max_failure,
     review_period,
     review_token,
     review_wire,
@@ -43,6 +44,7 @@ from flodl_core.config.values import (
     Words,
     lower_guard,
     lower_words,
+    number_as_text,
     switch_or_path,
 )
 from flodl_core.errors import ConfigError
@@ -151,7 +153,20 @@ class RunConfig(Settings):
     save_path: str | None = Field(default=None, min_length=1, examples=["out/model"])
     """Stem of the checkpoint files; inside the run directory if not set."""
     checkpoint_every_s: float = Field(default=1800.0, ge=0, le=MAX_DURATION_S, examples=[600])
-    """Time between two checkpoints; 0 saves only at the end and on demand."""
+    """Time between two checkpoints; 0 makes none by the clock."""
+    checkpoint_every_epochs: int = Field(default=0, ge=0, le=10_000_000, examples=[5])
+    """Passes between two checkpoints; 0 makes none for that reason."""
+    keep_checkpoints: int = Field(default=2, ge=1, le=1000, examples=[3])
+    """Checkpoints that are kept, the newest included."""
+    resume: Annotated[str | None, BeforeValidator(switch_or_path)] = Field(
+        default=None, examples=["auto"]
+    )
+    """Checkpoint to go on from: its stem, a run's directory, or auto for the job's newest."""
+    max_failure: Annotated[str | None, BeforeValidator(number_as_text)] = Field(
+        default=None, examples=["50%"]
+    )
+    """Lost ranks, as a number or a percentage, that end the run with a save; down to one rank
+    it goes on if not set."""
     stop_grace_s: Ceiling = Field(default=25.0, examples=[25])
     """How long a stop may take to finish the window; then what is committed is saved."""
     heartbeat_interval_s: float = Field(default=1.0, ge=MIN_BEAT_S, le=MAX_DURATION_S, examples=[1])
@@ -192,6 +207,7 @@ class RunConfig(Settings):
             speed_ratio=self.speed_ratio is not None,
             partition_ratios=bool(self.partition_ratios),
         )
+        review_max_failure(self.max_failure)
         review_period("checkpoint_every_s", self.checkpoint_every_s, least_s=MIN_CEILING_S)
         review_ranks(ranks=self.ranks, hosts=self.hosts, ranks_per_host=self.ranks_per_host)
         review_heartbeats(interval_s=self.heartbeat_interval_s, timeout_s=self.heartbeat_timeout_s)

@@ -50,6 +50,12 @@ def switch_or_path(value: object) -> object:
     return value
 
 
+def number_as_text(value: object) -> object:
+    """Turn a whole number into text, for a setting that may also be a percentage."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
 Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(split_words)]
 Counts: TypeAlias = Annotated[
     tuple[Annotated[int, Field(ge=1, le=1_000_000)], ...], BeforeValidator(split_numbers)

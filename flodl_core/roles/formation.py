@@ -3,10 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from flodl_core.checkpoint.resume import LoadedBundle, describe_changes
 from flodl_core.config.cadence_rules import read_callback_rank, read_speed_ratio
+from flodl_core.config.rules import losses_allowed
 from flodl_core.config.schema import RunConfig
 from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.callback_desk import CallbackSettings
+from flodl_core.coordinator.machine import Coordinator
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.election import DeviceFacts, hardware_prior
 from flodl_core.elche.guards import ConvergenceGuard
@@ -14,7 +17,7 @@ from flodl_core.elche.hardware import read_gpu_untrusted
 from flodl_core.elche.report import StartValues
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, HostName, Mode, Rank, RunId
+from flodl_core.ids import GuardKind, HostName, Mode, Rank, Round, RunId
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import (
     ConnectionId,
@@ -23,6 +26,7 @@ from flodl_core.membership.roster import (
     shares_layout,
 )
 from flodl_core.messages.job import Envelope, JobFacts, JobRef, RunSpec
+from flodl_core.planes.segment import F32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,8 @@ class RunPlan:
     local_host: HostName
     save_stem: Path
     """Of the bundle, on the launcher's host."""
+    resume: LoadedBundle | None = None
+    """What the run goes on from; None if it begins."""
     guard: ConvergenceGuard | None = None
     """The user's own, where `config.guard` names one."""
 
@@ -51,6 +57,40 @@ class RunPlan:
     def epochs(self) -> int:
         """The run's, else the job's own."""
         return self.config.epochs or self.facts.epochs
+
+    def take_regions(self) -> dict[Round, F32]:
+        """Return the values that everybody begins with, once; none if rank 0 has them."""
+        return self.resume.take_regions() if self.resume is not None else {}
+
+    def changes_in(self, envelope: Envelope) -> tuple[str, ...]:
+        """Return what of the checkpoint this world does not take up, in words."""
+        if self.resume is None:
+            return ()
+        return describe_changes(
+            self.resume.bundle.meta, world_size=envelope.world_size, mode=self.mode
+        )
+
+
+def make_coordinator(
+    plan: RunPlan, envelope: Envelope, roster: tuple[SeatedMember, ...]
+) -> Coordinator:
+    """Return the scheduler of a formed world, at its beginning or where it goes on.
+
+    Raises:
+        ConfigError: pinned counts are not one for each rank of the formed world.
+    """
+    resume = plan.resume
+    return Coordinator(
+        envelope,
+        compose_settings(plan.config, envelope, roster, guard=plan.guard),
+        has_eval=plan.facts.has_eval,
+        local_host=plan.local_host,
+        resume=(
+            resume.point(world_size=envelope.world_size, mode=plan.mode)
+            if resume is not None
+            else None
+        ),
+    )
 
 
 def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> Envelope:
@@ -76,6 +116,8 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
             rendezvous_timeout_s=config.rendezvous_timeout_s,
             save_path=str(plan.save_stem),
             micro_batch=config.micro_batch,
+            keep_checkpoints=config.keep_checkpoints,
+            resume=plan.resume.spec if plan.resume is not None else None,
         ),
         world_size=sum(len(host.ranks) for host in hosts),
         hosts=hosts,
@@ -120,6 +162,8 @@ def compose_settings(
     return CoordinatorSettings(
         stop_grace_s=config.stop_grace_s,
         checkpoint_every_s=config.checkpoint_every_s or None,
+        checkpoint_every_epochs=config.checkpoint_every_epochs or None,
+        max_failure=losses_allowed(config.max_failure, envelope.world_size),
         first_batch_timeout_s=config.first_batch_timeout_s,
         leave_timeout_s=config.stop_grace_s,
         cadence=CadenceSettings(

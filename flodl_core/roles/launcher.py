@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flodl_core.checkpoint.bundle import check_writable, stem_of
 from flodl_core.checkpoint.generations import META_SUFFIX, WEIGHTS_SUFFIX
+from flodl_core.checkpoint.resume import RunNumbers
 from flodl_core.config.cadence_rules import review_hints
 from flodl_core.config.explain import config_document
 from flodl_core.config.load import LoadedRun
@@ -28,6 +29,7 @@ from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
+from flodl_core.roles.resume_search import Wanted, find_resume, load_resume
 from flodl_core.roles.run_parts import check_port
 from flodl_core.roles.run_room import RunRoom
 from flodl_core.roles.started_hosts import HostPlan
@@ -75,6 +77,8 @@ async def launch(
     stem = _save_stem(run.save_path)
     if stem is not None:
         _try_saving(stem, None, loaded)
+    wanted = _wanted_resume(loaded, named, stem)
+    found = find_resume(wanted) if wanted is not None else None
     facts = await ask_inspector(
         named.ref, named.path, env=own_environment(), timeout_s=run.inspect_timeout_s
     )
@@ -94,6 +98,17 @@ async def launch(
     )
     if mode.mode is Mode.CPU_CADENCE:
         _refuse_counts(loaded, window)
+    resume = None
+    if wanted is not None and found is not None:
+        resume = load_resume(
+            found,
+            wanted,
+            numbers=_numbers(loaded, named, facts),
+            events=(run.epochs or facts.epochs) * run.epoch_splits,
+            geometry=facts.geometry,
+        )
+        for line in found.lines:
+            say(line)
     for warning in join_warnings(join):
         say(f"warning: {warning}")
     run_id = RunId(secrets.token_hex(RUN_ID_BYTES))
@@ -104,6 +119,7 @@ async def launch(
         directory.write_token(token)
         directory.write_config(config_document(loaded.resolved))
         stem = stem or directory.checkpoint_stem
+        directory.write_save_stem(stem)
         _try_saving(stem, facts, loaded)
         labels = host_labels(platform.node() or "host", run.hosts)
         room = RunRoom(
@@ -118,6 +134,7 @@ async def launch(
                 local_host=HostName(labels[0]),
                 save_stem=stem,
                 guard=guard,
+                resume=resume,
             ),
             HostPlan(
                 hosts=dict(zip(map(HostName, labels), devices.devices, strict=True)),
@@ -134,6 +151,34 @@ async def launch(
         return LaunchResult(exit_code=exit_code, summary=summary)
     finally:
         directory.close()
+
+
+def _wanted_resume(loaded: LoadedRun, named: NamedJob, stem: Path | None) -> Wanted | None:
+    """Return what the user said of a checkpoint to go on from; None if nothing."""
+    run = loaded.run
+    if run.resume is None:
+        return None
+    return Wanted(
+        where=run.resume,
+        source=str(loaded.resolved["run.resume"].source),
+        base=Path(run.run_dir),
+        save_stem=stem,
+        job=named.ref.name,
+    )
+
+
+def _numbers(loaded: LoadedRun, named: NamedJob, facts: JobFacts) -> RunNumbers:
+    """Return what the run must share with a checkpoint that it goes on from."""
+    run = loaded.run
+    return RunNumbers(
+        job=named.ref.name,
+        seed=run.seed,
+        batch_size=run.batch_size or facts.batch_size,
+        epoch_splits=run.epoch_splits,
+        n_samples=facts.n_samples,
+        dataset_sig=facts.dataset_sig,
+        model_sig=facts.model_sig,
+    )
 
 
 def _job_label(named: NamedJob) -> str:

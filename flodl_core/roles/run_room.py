@@ -15,7 +15,6 @@ import anyio.to_thread
 from flodl_core.config.schema import JoinConfig
 from flodl_core.config.window import WindowConfig
 from flodl_core.coordinator.effects import RunFinished
-from flodl_core.coordinator.machine import Coordinator
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.ids import ClusterPhase, ExitCode, HostName, Rank
 from flodl_core.membership.events import (
@@ -43,7 +42,7 @@ from flodl_core.net.port import Port, PortConnection
 from flodl_core.net.port_statistics import DropNote
 from flodl_core.roles.board import StatusBoard
 from flodl_core.roles.controller import Controller
-from flodl_core.roles.formation import RunPlan, compose_envelope, compose_settings, seats_of
+from flodl_core.roles.formation import RunPlan, compose_envelope, make_coordinator, seats_of
 from flodl_core.roles.host_life import Attached
 from flodl_core.roles.operator_desk import OperatorActions
 from flodl_core.roles.operators import RunOperators
@@ -243,16 +242,14 @@ class RunRoom:
     # -- what the window tells -----------------------------------------------------
 
     def _formed(self, formed: FormWorld) -> None:
-        plan = self._plan
-        envelope = compose_envelope(plan, formed, controller=self._dialled)
+        envelope = compose_envelope(self._plan, formed, controller=self._dialled)
         try:
-            settings = compose_settings(plan.config, envelope, formed.roster, guard=plan.guard)
+            coordinator = make_coordinator(self._plan, envelope, formed.roster)
         except ConfigError as error:
             self._fail(error)
             return
-        coordinator = Coordinator(
-            envelope, settings, has_eval=plan.facts.has_eval, local_host=plan.local_host
-        )
+        for line in self._plan.changes_in(envelope):
+            self._say(line)
         self._board.coordinator = coordinator
         services = RunServices(
             window=self._window,
@@ -263,7 +260,9 @@ class RunRoom:
             log=self._log,
             say=self._say,
         )
-        self._controller = Controller(envelope, coordinator, services)
+        self._controller = Controller(
+            envelope, coordinator, services, initial=self._plan.take_regions()
+        )
         self._records.desk.set_world(make_placer(envelope))
         self._story.set_world(make_placer(envelope))
         self._window.seat_ranks(seats_of(formed))

@@ -1,7 +1,7 @@
 """The directory of one run, and how the newest live run is found.
 
     runs/<name>-<run id>/
-        config.json  token (0600)  port  address  live  summary.json
+        config.json  token (0600)  port  address  live  save_stem  summary.json
         logs/  records/  checkpoints/  samples.jsonl
 
 What it is: names of files, and the few that are written whole at once.
@@ -110,6 +110,15 @@ class RunDirectory:
     def checkpoint_stem(self) -> Path:
         """The stem of the bundle, where no save path is set."""
         return self.path / "checkpoints" / CHECKPOINT_STEM
+
+    def write_save_stem(self, stem: Path) -> None:
+        """Write where the run's checkpoints lie, for who goes on from them."""
+        _write_whole(self.path / "save_stem", f"{stem.absolute()}\n", 0o644)
+
+    def read_save_stem(self) -> Path:
+        """Return where the run's checkpoints lie; its own place before any was written down."""
+        text = _read(self.path / "save_stem")
+        return Path(text) if text is not None else self.checkpoint_stem
 
     @property
     def summary_path(self) -> Path:
