@@ -161,7 +161,7 @@ class RunConfig(Settings):
     resume: Annotated[str | None, BeforeValidator(switch_or_path)] = Field(
         default=None, examples=["auto"]
     )
-    """Checkpoint to go on from: its stem, a run's directory, or auto for the job's newest."""
+    """Checkpoint to go on from: its stem, a run's directory, or auto for this job's newest."""
     max_failure: Annotated[str | None, BeforeValidator(number_as_text)] = Field(
         default=None, examples=["50%"]
     )

@@ -24,7 +24,7 @@ class Wanted:
     """What the user said.
 
     Attributes:
-        where: a stem, a run's directory, or auto.
+        where: a stem, a run's directory, a directory of runs, or auto.
         source: where that was said.
         base: the directory of all runs.
         save_stem: of this run, where it was given.
@@ -88,15 +88,20 @@ def find_resume(wanted: Wanted) -> Found:
 
 def _stems(wanted: Wanted) -> tuple[list[Path], list[Skipped]]:
     """Return the stems to look at, the newest first, and runs that are passed over."""
+    base = wanted.base
+    stems: list[Path] = []
     if wanted.where != AUTO:
         path = Path(wanted.where)
-        runs = list_runs(path) if (path / "live").exists() else []
-        if runs:
+        runs = list_runs(path)
+        if (path / "live").exists():
             return [runs[0].read_save_stem()], []
-        return [path / CHECKPOINT_STEM if path.is_dir() else stem_of(path)], []
+        if not runs:
+            return [path / CHECKPOINT_STEM if path.is_dir() else stem_of(path)], []
+        base = path
+    elif wanted.save_stem is not None:
+        stems.append(wanted.save_stem)
     skipped: list[Skipped] = []
-    stems = [wanted.save_stem] if wanted.save_stem is not None else []
-    for run in list_runs(wanted.base):
+    for run in list_runs(base):
         if run.is_live():
             skipped.append(Skipped(run.path, "its run goes on"))
         else:

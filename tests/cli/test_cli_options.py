@@ -2,6 +2,7 @@
 
 import pytest
 
+from flodl_core.cli.bare_options import fill_bare_options
 from flodl_core.cli.index import COMMANDS, load_command
 from flodl_core.cli.options import default_text, flag_name, metavar, setting_keys, with_step_ms
 from flodl_core.config.keys import KEYS
@@ -130,3 +131,18 @@ def test_step_ms_is_an_option_of_the_job():
     assert with_step_ms({"seed": "1"}, None) == {"seed": "1"}
     assert with_step_ms({"job_args": None}, "5,20") == {"job_args": ["step_ms=5,20"]}
     assert with_step_ms({"job_args": ["a=1"]}, "5") == {"job_args": ["a=1", "step_ms=5"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "filled"),
+    [
+        ("headless charlm --resume", "headless charlm --resume auto"),
+        ("headless --resume --ranks 2 charlm", "headless --resume auto --ranks 2 charlm"),
+        ("headless charlm --resume out/model", "headless charlm --resume out/model"),
+        ("headless charlm --resume=x -v", "headless charlm --resume=x -v"),
+        ("headless -- --resume", "headless -- --resume"),
+        ("status", "status"),
+    ],
+)
+def test_resume_alone_is_resume_auto(words, filled):
+    assert fill_bare_options(words.split()) == filled.split()

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from flodl_core.config.keys import KEYS, SCALED, SECRET, TABLES
+from flodl_core.config.rules import losses_allowed
 from flodl_core.config.schema import (
     AgentConfig,
     JoinConfig,
@@ -267,3 +268,26 @@ def test_derived_ceilings_are_never_below_ten_heartbeats_nor_the_floor(heartbeat
     assert ceiling_s >= 10 * heartbeat_s
     assert ceiling_s >= 300 * scale
     assert ceiling_s in (10 * heartbeat_s, 300 * scale)
+
+
+@pytest.mark.parametrize(
+    ("text", "world_size", "allowed"),
+    [
+        (None, 8, None),
+        ("2", 8, 2),
+        (3, 8, 3),
+        ("50%", 8, 4),
+        ("25%", 3, 1),  # 0.75 of a rank, rounded up
+        ("34%", 3, 2),  # 1.02
+        ("0.1%", 8, 1),
+        ("100%", 5, 5),
+    ],
+)
+def test_losses_are_allowed_by_number_or_by_part_of_the_world(text, world_size, allowed):
+    assert losses_allowed(RunConfig(max_failure=text).max_failure, world_size) == allowed
+
+
+@pytest.mark.parametrize("text", ["0", "0%", "101%", "-1", "two", "1.5", "", "50 %"])
+def test_a_limit_of_losses_that_means_nothing_is_refused(text):
+    with pytest.raises(ConfigError, match="no percentage up to 100%"):
+        RunConfig(max_failure=text)

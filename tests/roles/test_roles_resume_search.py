@@ -1,0 +1,206 @@
+"""Which checkpoint is found, what is said of others, and what is refused before the window."""
+
+import os
+
+import numpy as np
+import pytest
+
+from flodl_core.checkpoint.bundle import write_bundle
+from flodl_core.checkpoint.meta import BundleFacts, SavedCoverage, SavedRankFile
+from flodl_core.checkpoint.resume import RunNumbers
+from flodl_core.errors import ConfigError
+from flodl_core.ids import Mode, Round, RunId, SaveReason
+from flodl_core.messages.job import Geometry, Segment, View
+from flodl_core.roles.resume_search import Wanted, find_resume, load_resume
+from flodl_core.telemetry.run_directory import RunDirectory
+
+GEOMETRY = Geometry(
+    params=(
+        Segment(
+            name="w",
+            dtype="float32",
+            shape=(2,),
+            offset=0,
+            numel=2,
+            trainable=True,
+            views=(View(name="w", shape=(2,), strides=(1,), storage_offset=0),),
+        ),
+    ),
+    params_numel=16,
+    buffers=(),
+    buffers_numel=0,
+    locals=(),
+)
+NUMBERS = RunNumbers(
+    job="charlm",
+    seed=5,
+    batch_size=4,
+    epoch_splits=1,
+    n_samples=100,
+    dataset_sig="d" * 64,
+    model_sig="m" * 64,
+)
+
+
+def save(stem, version=3, *, at="2031-01-01T00:00:00Z", job="charlm", epoch=1):
+    """Write a bundle of two parameters that hold the version."""
+    rank_file = SavedRankFile(
+        rank=0, host="red", device="cpu:0", suffix=".rank0.pt", sha256="ab", nbytes=3, folder="/x"
+    )
+    facts = BundleFacts(
+        run_id="00112233445566aa",
+        job=job,
+        mode=Mode.CPU_SYNC,
+        model_sig="m" * 64,
+        dataset_sig="d" * 64,
+        epoch=epoch,
+        epochs=3,
+        global_step=7,
+        sync_round=version,
+        world_size=1,
+        ranks_alive=1,
+        reason=SaveReason.CHECKPOINT,
+        coverage=SavedCoverage(seed=5, batch_size=4, n_samples=100),
+        rank_files=(rank_file,),
+        created_at=at,
+    )
+    write_bundle(
+        stem,
+        GEOMETRY,
+        params=np.full(16, version, np.float32),
+        buffers=np.zeros(0, np.float32),
+        local_buffers={},
+        facts=facts,
+    )
+
+
+def run_of(base, number, *, is_live=False, **bundle):
+    """A run's directory with a checkpoint in it; runs are made the oldest first."""
+    directory = RunDirectory.create(base, "charlm", RunId(f"{number:016x}"))
+    os.utime(directory.path / "live", (number, number))
+    directory.write_save_stem(directory.checkpoint_stem)
+    if bundle:
+        save(directory.checkpoint_stem, **bundle)
+    if not is_live:
+        directory.close()
+    return directory
+
+
+def wanted(base, where="auto", save_stem=None):
+    return Wanted(where=str(where), source="flag", base=base, save_stem=save_stem, job="charlm")
+
+
+def test_a_stem_a_run_and_a_directory_of_runs_each_mean_a_checkpoint(tmp_path):
+    run = run_of(tmp_path / "runs", 1, version=3)
+    for where in (run.checkpoint_stem, run.path, tmp_path / "runs"):
+        assert find_resume(wanted(tmp_path, where)).bundle.meta.sync_round == 3
+    save(tmp_path / "own" / "consensus", 4)
+    assert find_resume(wanted(tmp_path, tmp_path / "own")).bundle.meta.sync_round == 4
+
+
+def test_a_run_that_saved_elsewhere_is_found_there(tmp_path):
+    run = run_of(tmp_path / "runs", 1)
+    save(tmp_path / "elsewhere" / "model", 6)
+    run.write_save_stem(tmp_path / "elsewhere" / "model")
+    assert find_resume(wanted(tmp_path, run.path)).bundle.meta.sync_round == 6
+
+
+def test_auto_takes_the_newest_of_the_same_job_by_when_it_was_saved(tmp_path):
+    run_of(tmp_path, 1, version=9, at="2031-01-02T00:00:00Z")
+    run_of(tmp_path, 2, version=5, at="2031-01-01T00:00:00Z")
+    run_of(tmp_path, 3, version=7, at="2031-01-03T00:00:00Z", job="digits")
+    assert find_resume(wanted(tmp_path)).bundle.meta.sync_round == 9
+    save(tmp_path / "model", 11, at="2031-01-04T00:00:00Z")
+    assert find_resume(wanted(tmp_path, save_stem=tmp_path / "model")).bundle.meta.sync_round == 11
+
+
+def test_what_is_skipped_is_named_with_its_reason(tmp_path):
+    run_of(tmp_path, 1, version=2)
+    torn = run_of(tmp_path, 2, version=5, at="2031-01-09T00:00:00Z")
+    with (torn.path / "checkpoints" / "consensus.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"X")
+    live = run_of(tmp_path, 3, is_live=True, version=7)
+    try:
+        found = find_resume(wanted(tmp_path))
+    finally:
+        live.close()
+    assert found.bundle.meta.sync_round == 2
+    told = "\n".join(found.lines)
+    assert f"skipped {live.path}: its run goes on" in told
+    assert "consensus.safetensors is damaged: its digest is another" in told
+    assert "version 2, epoch 1, step 7, saved 2031-01-01T00:00:00Z" in told
+
+
+def test_where_nothing_is_complete_it_says_what_was_there(tmp_path):
+    stem = tmp_path / "model"
+    save(stem)
+    (tmp_path / "model.meta.json").unlink()
+    with pytest.raises(ConfigError, match=r"checkpoint there .*meta file is missing"):
+        find_resume(wanted(tmp_path, stem))
+    with pytest.raises(ConfigError, match="no complete checkpoint of job charlm under"):
+        find_resume(wanted(tmp_path / "none"))
+
+
+def load(tmp_path, *, events=3, numbers=NUMBERS, geometry=GEOMETRY, **bundle):
+    save(tmp_path / "model", **bundle)
+    asked = wanted(tmp_path, tmp_path / "model")
+    return load_resume(find_resume(asked), asked, numbers=numbers, events=events, geometry=geometry)
+
+
+def test_values_and_files_of_ranks_come_with_it(tmp_path):
+    loaded = load(tmp_path)
+    assert (loaded.spec.sync_round, loaded.spec.global_step) == (3, 7)
+    assert loaded.spec.stem == str(tmp_path / "model")
+    assert [(one.rank, one.host, one.folder) for one in loaded.spec.rank_files] == [
+        (0, "red", "/x")
+    ]
+    regions = loaded.take_regions()
+    assert regions[Round.PARAMS].tolist() == [3.0, 3.0] + [0.0] * 14
+    assert loaded.take_regions() == {}
+
+
+def test_all_differences_are_in_the_refusal(tmp_path):
+    other = RunNumbers(
+        job="charlm",
+        seed=6,
+        batch_size=8,
+        epoch_splits=1,
+        n_samples=100,
+        dataset_sig="d" * 64,
+        model_sig="m" * 64,
+    )
+    with pytest.raises(ConfigError) as refusal:
+        load(tmp_path, numbers=other)
+    assert refusal.value.exit_code == 2
+    assert "seed: 5 in the bundle, 6 in this run" in str(refusal.value)
+    assert "batch_size: 4 in the bundle, 8 in this run" in str(refusal.value)
+
+
+def test_a_run_that_is_done_is_not_gone_on_with(tmp_path):
+    with pytest.raises(ConfigError, match="has all 3 epochs; nothing is left to train"):
+        load(tmp_path, epoch=3)
+
+
+def test_weights_of_another_model_are_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match="holds no absent"):
+        load(
+            tmp_path,
+            geometry=Geometry(
+                params=(
+                    Segment(
+                        name="absent",
+                        dtype="float32",
+                        shape=(2,),
+                        offset=0,
+                        numel=2,
+                        trainable=True,
+                        views=(),
+                    ),
+                ),
+                params_numel=16,
+                buffers=(),
+                buffers_numel=0,
+                locals=(),
+            ),
+        )
