@@ -34,9 +34,8 @@ def leave():
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """Write a module of a name that no other test has; its directory is forgotten after it."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.chdir(tmp_path)
-    before = set(sys.modules)
+    before, path_before = set(sys.modules), list(sys.path)
 
     def wrote(name: str, text: str = GUARD):
         path = tmp_path / f"{name}.py"
@@ -44,6 +43,7 @@ def write(tmp_path, monkeypatch):
         return path
 
     yield wrote
+    sys.path[:] = path_before
     for name in set(sys.modules) - before:
         if name.startswith("own_guard"):
             del sys.modules[name]
