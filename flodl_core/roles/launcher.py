@@ -29,7 +29,7 @@ from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
-from flodl_core.roles.resume_search import Wanted, find_resume, load_resume
+from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.roles.run_parts import check_port
 from flodl_core.roles.run_room import RunRoom
 from flodl_core.roles.started_hosts import HostPlan
@@ -153,12 +153,12 @@ async def launch(
         directory.close()
 
 
-def _wanted_resume(loaded: LoadedRun, named: NamedJob, stem: Path | None) -> Wanted | None:
+def _wanted_resume(loaded: LoadedRun, named: NamedJob, stem: Path | None) -> ResumeWish | None:
     """Return what the user said of a checkpoint to go on from; None if nothing."""
     run = loaded.run
     if run.resume is None:
         return None
-    return Wanted(
+    return ResumeWish(
         where=run.resume,
         source=str(loaded.resolved["run.resume"].source),
         base=Path(run.run_dir),

@@ -47,6 +47,7 @@ class RunFacts:
     pid: int
     run_dir: Path
     configured_hosts: tuple[str, ...]
+    resumed_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,7 @@ def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
             port=parts.port,
             pid=facts.pid,
             run_dir=str(facts.run_dir),
+            resumed_from=facts.resumed_from,
         ),
         phase=parts.phase,
         joined_ranks=members.joined_ranks,

@@ -20,7 +20,7 @@ from flodl_core.telemetry.run_directory import CHECKPOINT_STEM, list_runs
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ResumeWish:
     """What the user said.
 
     Attributes:
@@ -66,7 +66,7 @@ class Found:
         ]
 
 
-def find_resume(wanted: Wanted) -> Found:
+def find_resume(wanted: ResumeWish) -> Found:
     """Return the newest complete bundle of where the user points; its digests are verified.
 
     Raises:
@@ -86,7 +86,7 @@ def find_resume(wanted: Wanted) -> Found:
     )
 
 
-def _stems(wanted: Wanted) -> tuple[list[Path], list[Skipped]]:
+def _stems(wanted: ResumeWish) -> tuple[list[Path], list[Skipped]]:
     """Return the stems to look at, the newest first, and runs that are passed over."""
     base = wanted.base
     stems: list[Path] = []
@@ -117,7 +117,7 @@ def _stems(wanted: Wanted) -> tuple[list[Path], list[Skipped]]:
 
 
 def load_resume(
-    found: Found, wanted: Wanted, *, numbers: RunNumbers, events: int, geometry: Geometry
+    found: Found, wanted: ResumeWish, *, numbers: RunNumbers, events: int, geometry: Geometry
 ) -> LoadedBundle:
     """Compare a bundle with the run, and read its values.
 

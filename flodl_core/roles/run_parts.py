@@ -152,6 +152,7 @@ def make_facts(plan: RunPlan, directory: RunDirectory, hosts: tuple[HostName, ..
         pid=os.getpid(),
         run_dir=directory.path,
         configured_hosts=hosts,
+        resumed_from=str(plan.resume.bundle.stem) if plan.resume is not None else None,
     )
 
 

@@ -137,5 +137,7 @@ class BundleWriter:
             path=f"{self.stem}.safetensors",
             version=version,
             epoch=save.order.facts.epoch,
+            reason=save.order.reason.value,
+            rank_files=len(save.order.rank_files),
             at=clock.utc_iso(),
         )

@@ -47,6 +47,8 @@ class RunState(Section):
     port: int | None = None
     pid: int | None = None
     run_dir: str | None = None
+    resumed_from: str | None = None
+    """Stem of the checkpoint that the run goes on from; absent if it began anew."""
 
 
 class MemberState(Section):
@@ -246,6 +248,10 @@ class CheckpointState(Section):
     version: int | None = None
     epoch: int | None = None
     at: str | None = None
+    reason: str | None = None
+    """Why it was written: checkpoint, graceful_shutdown, max_failure_exceeded …"""
+    rank_files: int = 0
+    """Ranks whose own file belongs to it."""
     saving: bool = False
     last_error: str | None = None
 

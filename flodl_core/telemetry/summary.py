@@ -81,6 +81,9 @@ class RunSummary(Section):
     ranks: tuple[RankSummary, ...] = ()
     alerts: dict[str, int] = Field(default_factory=dict)
     checkpoint: str | None = None
+    save_reason: str | None = None
+    """Why that checkpoint was written."""
+    resumed_from: str | None = None
     sample_log: str | None = None
     run_dir: str | None = None
 
@@ -145,6 +148,8 @@ def summarize(
         ),
         alerts=dict(sorted(counts.items())),
         checkpoint=document.checkpoint.path if document.checkpoint else None,
+        save_reason=document.checkpoint.reason if document.checkpoint else None,
+        resumed_from=document.run.resumed_from,
         sample_log=sample_log,
         run_dir=document.run.run_dir,
     )
@@ -244,6 +249,7 @@ def align_columns(rows: list[tuple[str, ...]], *, left: tuple[int, ...]) -> list
 
 def _paths(summary: RunSummary) -> list[str]:
     pairs = (
+        ("resumed from", summary.resumed_from),
         ("checkpoint", summary.checkpoint),
         ("sample log", summary.sample_log),
         ("run directory", summary.run_dir),

@@ -11,7 +11,7 @@ from flodl_core.checkpoint.resume import RunNumbers
 from flodl_core.errors import ConfigError
 from flodl_core.ids import Mode, Round, RunId, SaveReason
 from flodl_core.messages.job import Geometry, Segment, View
-from flodl_core.roles.resume_search import Wanted, find_resume, load_resume
+from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.telemetry.run_directory import RunDirectory
 
 GEOMETRY = Geometry(
@@ -87,7 +87,7 @@ def run_of(base, number, *, is_live=False, **bundle):
 
 
 def wanted(base, where="auto", save_stem=None):
-    return Wanted(where=str(where), source="flag", base=base, save_stem=save_stem, job="charlm")
+    return ResumeWish(where=str(where), source="flag", base=base, save_stem=save_stem, job="charlm")
 
 
 def test_a_stem_a_run_and_a_directory_of_runs_each_mean_a_checkpoint(tmp_path):
