@@ -116,6 +116,7 @@ class Cadence:
         )
         pinned = settings.elche.pinned_counts is not None
         self.verdict_by: str | None = None
+        self._told_of_drift = False
         self.late_factor = None if pinned else settings.late_factor
         self.max_batch_diff = settings.elche.max_batch_diff
 
@@ -195,8 +196,8 @@ class Cadence:
             rate: of learning, as the lowest alive rank told it.
 
         Returns:
-            What an operator must know: a nudge and the verdict that turned growth off, with
-            their reason, and the first failure of the guard.
+            What an operator must know: each nudge, and the first verdict that turned growth
+            off, with their reason, and the first failure of the guard.
         """
         balancer = self.balancer
         balancer.report(report)
@@ -209,7 +210,9 @@ class Cadence:
         alerts = []
         if judgement.trouble and self.judge.failures == 1:
             alerts.append(_word_failure(self.guard_name, judgement))
-        if isinstance(judgement.verdict, NudgeDown) or could_grow > balancer.growth_enabled:
+        turned_off = could_grow and not balancer.growth_enabled and not self._told_of_drift
+        if isinstance(judgement.verdict, NudgeDown) or turned_off:
+            self._told_of_drift = True
             alerts.append(_word_drift(judgement, before, balancer.anchor))
         return tuple(alerts)
 

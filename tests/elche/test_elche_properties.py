@@ -22,6 +22,7 @@ KNOBS = st.builds(
     initial_anchor=st.integers(1, 40),
     max_anchor=st.integers(40, 400),
     max_batch_diff=st.none() | st.integers(0, 60),
+    relax_up=st.booleans(),
 )
 VERDICTS = st.one_of(
     st.just(Stable()),
@@ -82,7 +83,9 @@ def test_counts_anchor_phase_and_growth_keep_their_bounds(knobs, speeds, windows
             assert not reported.window_cap_binding or cap is None or sum(counts) <= cap
         match verdict:
             case Stable():
-                assert applied.anchor == (reported.proposed_anchor or anchor)
+                relaxed = knobs.relax_up and reported.proposed_anchor is None
+                grown = applied.anchor - (reported.proposed_anchor or anchor)
+                assert grown in (0, 1) if relaxed else grown == 0
             case SuppressGrowth():
                 assert applied.anchor == anchor
             case NudgeDown():

@@ -1,0 +1,68 @@
+"""Real runs and their verdicts: a rank that learns too fast, a guard that fails, evaluations."""
+
+from pathlib import Path
+
+import pytest
+from aftermath import check_each_once, meta_of
+from harness import Launched
+
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+
+JOB = f"{Path(__file__).with_name('guarded_job.py')}:job"
+GUARD = f"{Path(__file__).with_name('failing_guard.py')}:Failing"
+CADENCE = ("--mode", "cpu_cadence", "--ranks", "2", "--sample-log", "auto")
+
+
+def job(**args: object) -> list[str]:
+    return [JOB, *(word for key, value in args.items() for word in ("--job-arg", f"{key}={value}"))]
+
+
+def elche(run: Launched) -> dict[str, object]:
+    found: dict[str, object] = run.document.get("elche") or {}
+    return found
+
+
+def test_thirty_times_the_learning_rate_on_one_rank_is_held_back_and_told(launch) -> None:
+    run = launch(*job(factor=30), *CADENCE, "--overhead-target", "0.02")
+    run.until("a drift alert", lambda: bool(run.texts("alert")))
+    (alert, *_) = run.texts("alert")
+    assert "drift" in alert
+    assert "divergence rose three cycles in a row" in alert or "the anchor shrank" in alert
+    run.until("a verdict", lambda: not elche(run)["growth_enabled"])
+    worst = max(row["divergence"] or 0.0 for row in run.document["ranks"])
+    assert worst > 0.05
+    assert run.flodl("stop").code == 0
+    assert run.finish() == 4
+    assert run.summary["alerts"].keys() == {"drift"}
+    assert meta_of(run.stem)["elche"]["guard"] == "level"
+
+
+def test_a_guard_that_raises_is_named_and_the_run_trains_every_sample(launch) -> None:
+    run = launch(*job(samples=2400), *CADENCE, "--guard", GUARD)
+    assert run.finish() == 0
+    run.check_quiet()
+    check_each_once(run.directory / "samples.jsonl", samples=2400, each_pass=2400, passes=1)
+    (alert,) = run.texts("alert")
+    assert "guard failing: it raised ValueError: no idea about" in alert
+    assert run.summary["alerts"] == {"guard_failed": 1}
+    assert run.document["elche"]["guard"] == "failing"
+    assert run.document["elche"]["guard_failures"] > 1
+    assert run.document["elche"]["last_verdict"] == "stable"
+
+
+def test_a_guard_that_cannot_be_had_starts_nothing(launch) -> None:
+    run = launch(*job(), *CADENCE, "--guard", "no_such_module:Guard")
+    assert run.finish() == 2
+    assert "cannot be had (ModuleNotFoundError" in run.error["text"]
+
+
+def test_a_chosen_rank_evaluates_every_second_epoch_beside_training(launch) -> None:
+    words = (*job(samples=1600, epochs=3, eval_s=0.5), *CADENCE, "--callback-rank", "rank:1")
+    run = launch(*words, "--eval-every", "2")
+    assert run.finish() == 0
+    run.check_quiet()
+    check_each_once(run.directory / "samples.jsonl", samples=1600, each_pass=1600, passes=3)
+    metrics = [row["metric"] for row in run.document["epochs"]]
+    assert metrics[0] is None
+    assert None not in metrics[1:]
+    assert run.summary["alerts"] == {}
