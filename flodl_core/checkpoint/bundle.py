@@ -163,10 +163,9 @@ def check_writable(stem: Path, geometry: Geometry | None = None) -> None:
     Raises:
         CheckpointError: a bundle could not be written there.
     """
-    for suffix in BUNDLE_SUFFIXES:
-        for age in range(max(present_ages(stem), default=0) + 2):
-            with suppress(OSError):
-                part_of(_beside(generation_stem(stem, age), suffix)).unlink(missing_ok=True)
+    for part in stem.parent.glob(f"{glob.escape(part_of(_beside(stem, '')).stem)}.*.part"):
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     trial = _beside(stem, ".trial")
     with writing_whole(trial) as file:
         file.write(b"flodl writes here\n")

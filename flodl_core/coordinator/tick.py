@@ -88,9 +88,14 @@ def _evict_the_stuck(state: SchedulerState, now: Seconds) -> None:
 
 
 def progress_ceiling(state: SchedulerState, rank: Rank) -> Ceiling | None:
-    """The wait for this rank's next batch; None if it owes none."""
-    record = state.cohort[rank]
+    """The wait for this rank's next batch; None if it owes none.
+
+    A rank that writes its part of a save owes that first, under the save's own ceiling.
+    """
+    record, save = state.cohort[rank], state.saves.current
     if record.progress_at is None or not record.alive or not state.may_step(rank):
+        return None
+    if save is not None and rank in save.owed:
         return None
     return Ceiling(record.progress_at, progress_limit(record, state.spec, state.settings))
 

@@ -96,7 +96,11 @@ class TinyModel:
         return float(np.abs(self.params - target).mean())
 
     def poison(self) -> None:
-        """Make a value non-finite."""
+        """Make a value non-finite: of the buffers on odd ranks, where there are some."""
+        if self.rank % 2 and self.buffers.size:
+            self.buffers = self.buffers.copy()
+            self.buffers[-1] = np.float32(np.nan)
+            return
         self.params = self.params.copy()
         self.params[0] = np.float32(np.nan)
 

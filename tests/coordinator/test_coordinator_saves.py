@@ -1,9 +1,21 @@
 """A save asks every alive rank: whose file is in the bundle, and what deaths do to it."""
 
 import pytest
-from coordinator_script import RaiseAlert, SaveBundle, Script, codes, control, ends, of, sent
+from coordinator_script import (
+    EvictRank,
+    RaiseAlert,
+    SaveBundle,
+    Script,
+    codes,
+    control,
+    ends,
+    of,
+    sent,
+    tally,
+)
 
 from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
+from flodl_core.ids import Round, RoundOutcome, SyncOutcome
 from flodl_core.messages.job import RankFileRef
 from flodl_core.messages.timing import TensorBlob
 
@@ -169,3 +181,89 @@ def test_saves_recur_after_as_many_passes_as_asked_for(splits):
             script.saved(order.version)
     # two cycles a pass: after 2 and 4 of 5 passes, and the last save
     assert versions == [4, 8, 10]
+
+
+@pytest.mark.slow
+def test_a_save_that_blocks_two_minutes_evicts_nobody():
+    settings = {"stop_grace_s": 600.0}
+    script = asked(2, settings=settings, progress_timeout_s=60.0)
+    said = script.wait(120.0, beating=(0, 1))
+    assert not of(said, EvictRank)
+    assert not ends(said)
+    script.checkpoint_results(1)
+    script.batch(0)
+    script.batch(1)
+    for rank in (0, 1):
+        script.ready(rank, 2)
+    script.rounds(2, [tally(0), tally(1)])
+    script.ack(0, 2)
+    assert sent(script.ack(1, 2), control.Update, 0)
+    script.batch(0)
+    script.batch(1)
+    said = script.wait(120.0, beating=(0, 1))
+    assert not of(said, EvictRank)
+    assert len(sent(script.saved(1), control.RequestParams)) == 2
+
+
+def lost_all(script):
+    script.lose(0)
+    script.lose(1)
+
+
+def lost_too_many(script):
+    script.lose(1)
+
+
+def stalled(script):
+    script.batch(0)
+    script.batch(1)
+    script.wait(301.0, beating=(0, 1))
+
+
+def never_finite(script):
+    for number in (1, 2, 3):
+        script.batch(0)
+        script.batch(1)
+        bad = [tally(rank, n=0, declared=True) for rank in (0, 1)]
+        script.end(number, Round.CONTROL, RoundOutcome.UNREALIZED, (), bad)
+        script.ack(0, number, SyncOutcome.UNREALIZED)
+        script.ack(1, number, SyncOutcome.UNREALIZED)
+
+
+def stopped_by_somebody(script):
+    script.cycle(1)
+    script.handle(StopRequested(StopKind.SAVE, 4, "SIGTERM"))
+    script.wait(26.0, beating=(0, 1))
+
+
+def asked_by_somebody(script):
+    script.handle(CheckpointRequested("operator"))
+    script.cycle(1)
+    script.checkpoint_results(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("deed", "reason", "code"),
+    [
+        (asked_by_somebody, "checkpoint", None),
+        (stopped_by_somebody, "graceful_shutdown", 4),
+        (lost_all, "all_ranks_lost", 1),
+        (lost_too_many, "max_failure_exceeded", 1),
+        (stalled, "reduce_stall", 1),
+        (never_finite, "non_finite", 1),
+    ],
+)
+def test_every_reason_for_a_save_is_in_the_bundle_and_in_the_end(deed, reason, code):
+    settings = {"max_failure": 1} if deed is lost_too_many else {}
+    script = Script((("red", 2),), n_samples=24, settings=settings).start()
+    deed(script)
+    save = of(script.said, SaveBundle)[0]
+    assert save.reason == reason
+    script.saved(save.version)
+    for rank in (0, 1):
+        script.exiting(rank)
+    end = ends(script.said)
+    assert (end.exit_code if end else None) == code
+    if code == 1:
+        assert end.reason == reason

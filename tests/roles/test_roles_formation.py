@@ -174,3 +174,16 @@ def test_partition_ratios_are_one_a_rank_and_of_sync() -> None:
     assert compose_settings(config, sync, CPUS).partition_ratios == (3.0, 2.0, 1.0)
     with pytest.raises(ConfigError, match="2 numbers, and the world formed with 3 ranks"):
         compose_settings(RunConfig(partition_ratios="3,2", mode="cpu_sync"), sync, CPUS)
+
+
+def test_losses_are_counted_against_the_formed_world() -> None:
+    assert settings(CPUS).max_failure is None
+    assert settings(CPUS, max_failure="2").max_failure == 2
+    assert settings(CPUS, max_failure="50%").max_failure == 2  # 1.5 of three ranks, rounded up
+
+
+def test_saves_by_the_clock_and_by_passes_may_be_off() -> None:
+    found = settings(CPUS, checkpoint_every_s=0)
+    assert (found.checkpoint_every_s, found.checkpoint_every_epochs) == (None, None)
+    found = settings(CPUS, checkpoint_every_s=60, checkpoint_every_epochs=5)
+    assert (found.checkpoint_every_s, found.checkpoint_every_epochs) == (60.0, 5)
