@@ -72,6 +72,7 @@ class HostChildren:
         self._ranks: dict[Rank, Child] = {}
         self._ended: dict[Rank, ExitStatus] = {}
         self._evicted: dict[Rank, str] = {}
+        self._dumping: dict[Rank, anyio.Event] = {}
         self._is_over = False
         self._memory = MemoryWatch()
         self._deaths = DeathRecorder(facts.save_path, facts.host)
@@ -139,7 +140,14 @@ class HostChildren:
         child = self._ranks.get(rank)
         if child is not None and rank not in self._ended and rank not in self._evicted:
             self._evicted[rank] = reason
-            tasks.start_soon(child.terminate_group)
+            tasks.start_soon(self._end_kindly, rank, child)
+
+    async def _end_kindly(self, rank: Rank, child: Child) -> None:
+        """Let a rank that was asked where it is say so first: a fatal signal would overtake it."""
+        saying = self._dumping.get(rank)
+        if saying is not None:
+            await saying.wait()
+        await child.terminate_group()
 
     async def dump_stack(self, rank: Rank) -> str:
         """Ask a rank for the stacks of its threads and return what it printed, at most 64 KiB.
@@ -151,18 +159,22 @@ class HostChildren:
         path = self._facts.output_path(f"rank{rank}")
         if child is None or rank in self._ended or not path.exists():
             return ""
-        before = path.stat().st_size
+        said = self._dumping[rank] = anyio.Event()
+        try:
+            return await self._ask_for_stack(child, path)
+        finally:
+            said.set()
+
+    async def _ask_for_stack(self, child: Child, path: Path) -> str:
+        before = _size_of(path)
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGUSR1)
         for _ in range(_STACK_LOOKS):
             await anyio.sleep(_STACK_PAUSE_S)
-            if path.stat().st_size != before:
+            if _size_of(path) != before:
                 break
         await anyio.sleep(_STACK_PAUSE_S)
-        with path.open("rb") as output:
-            size = output.seek(0, os.SEEK_END)
-            output.seek(before if before <= size else max(0, size - STACK_BYTES))
-            return output.read(STACK_BYTES).decode(errors="replace")
+        return _read_since(path, before)
 
     def kill_all(self) -> None:
         """Kill every rank that is left, at once; that is no death of any of them."""
@@ -224,6 +236,18 @@ class HostChildren:
             path = self._facts.output_path(f"rank{rank}")
             if path.exists() and path.stat().st_size > LIMIT_BYTES:
                 await anyio.to_thread.run_sync(shorten_output, path)
+
+
+def _size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+def _read_since(path: Path, before: int) -> str:
+    """Return what was appended to a file that may have been cut meanwhile, bounded."""
+    with path.open("rb") as output:
+        size = output.seek(0, os.SEEK_END)
+        output.seek(before if before <= size else max(0, size - STACK_BYTES))
+        return output.read(STACK_BYTES).decode(errors="replace")
 
 
 def start_child(

@@ -3,10 +3,12 @@
 A sample is read under seeds of its own, set in them, and so is a step's
 own chance; two threads that draw at one time would make neither repeat. They belong
 to the training thread, which lends them only where no code of the job runs on it:
-while it waits for a message, for a round, for a device or for the batch itself. Not
-a lock of any data: what a reader does in its turn is its own business.
+while it waits for a message, for a round, for a device or for the batch itself. It takes
+them back when it needs them and no earlier, so that a sample which is never read stops
+that rank's next batch and no average. Not a lock of any data: what a reader does in its
+turn is its own business.
 
-    training thread     with turns.lent(): wait …
+    training thread     turns.lend(); wait, answer, adopt …; turns.take_back(); train
     reader              if turns.borrow(): read one sample …; turns.give_back()
 """
 
@@ -14,6 +16,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+
+from flodl_core.units import Seconds
 
 
 class _Holder(Enum):
@@ -31,20 +35,40 @@ class GeneratorTurns:
         self._is_recalled = False
         self._is_over = False
 
+    def lend(self) -> None:
+        """Lend the generators until `take_back`; lending what is lent changes nothing."""
+        with self._changed:
+            if self._holder is _Holder.TRAINING:
+                self._holder = _Holder.NOBODY
+                self._changed.notify_all()
+
+    def take_back(self, timeout_s: Seconds | None = None) -> bool:
+        """Have the generators again; waits for the sample being read, if any.
+
+        Args:
+            timeout_s: longest wait; None waits for as long as it takes.
+
+        Returns:
+            Whether the training thread has them.
+        """
+        with self._changed:
+            self._is_recalled = True
+            is_free = self._changed.wait_for(
+                lambda: self._holder is not _Holder.READER, timeout=timeout_s
+            )
+            self._is_recalled = False
+            if is_free:
+                self._holder = _Holder.TRAINING
+            return is_free
+
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Lend the generators for a block; its end waits for the sample being read, if any."""
-        with self._changed:
-            self._holder = _Holder.NOBODY
-            self._changed.notify_all()
+        """Lend the generators for a block."""
+        self.lend()
         try:
             yield
         finally:
-            with self._changed:
-                self._is_recalled = True
-                self._changed.wait_for(lambda: self._holder is not _Holder.READER)
-                self._is_recalled = False
-                self._holder = _Holder.TRAINING
+            self.take_back()
 
     def borrow(self) -> bool:
         """Wait for the turn of a reader; False once there will be none any more."""

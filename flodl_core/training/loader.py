@@ -25,6 +25,7 @@ from flodl_core.training.read_ahead import OwnReader, ReadAhead
 from flodl_core.training.samples import BatchPlace, PassOrder, SampleReader, seed_step
 from flodl_core.training.seat import Seat
 from flodl_core.training.signatures import seeded
+from flodl_core.units import Seconds
 
 
 class SampleLoader:
@@ -63,6 +64,21 @@ class SampleLoader:
     def expect(self, ahead: Sequence[BatchPlace]) -> None:
         """Say which batches come next; what was read of any other is forgotten."""
         self._source.expect(ahead)
+
+    def lend(self) -> None:
+        """Let samples be read in this process until `take_back`; no job's code may run so long."""
+        self._turns.lend()
+
+    def take_back(self, timeout_s: Seconds | None = None) -> bool:
+        """Have the process's generators again; waits for the sample being read, if any.
+
+        Args:
+            timeout_s: longest wait; None waits for as long as it takes.
+
+        Returns:
+            Whether this thread has them.
+        """
+        return self._turns.take_back(timeout_s)
 
     def lent(self) -> AbstractContextManager[None]:
         """Let samples be read in this process during a block that runs no code of the job."""

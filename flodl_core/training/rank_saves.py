@@ -6,6 +6,8 @@ that cannot be used is named; the rank then begins with a fresh optimizer. The t
 thread drives it.
 """
 
+from typing import Final
+
 from flodl_core.dispatch.actions import WriteCheckpoint
 from flodl_core.errors import CheckpointError, FlodlError
 from flodl_core.messages.control import Checkpoint
@@ -20,6 +22,10 @@ from flodl_core.training.plain_state import Plain
 from flodl_core.training.rank_files import RankFiles, read_rank_file_untrusted
 from flodl_core.training.rank_state import RankProgress, check_state, put_back_state, take_state
 from flodl_core.training.seat import Seat
+from flodl_core.units import Seconds
+
+SAMPLE_WAIT_S: Final[Seconds] = 10.0
+"""Longest wait of a save for the sample that is being read."""
 
 
 class RankSaves:
@@ -74,7 +80,12 @@ class RankSaves:
         self._saved_version = message.saved_version
 
     def answer(
-        self, trainee: Trainee, action: WriteCheckpoint, progress: RankProgress
+        self,
+        trainee: Trainee,
+        action: WriteCheckpoint,
+        progress: RankProgress,
+        *,
+        is_at_rest: bool = True,
     ) -> CheckpointResult:
         """Write what only this rank has; an error becomes part of the answer.
 
@@ -82,6 +93,7 @@ class RankSaves:
             trainee: at the commit that is saved.
             action: says what of it is wanted.
             progress: where the rank stands.
+            is_at_rest: whether nobody draws from the generators now.
         """
         began = clock.now()
         packed, error = {}, None
@@ -93,6 +105,10 @@ class RankSaves:
                 error = describe_error(failure)
         if action.writes_file and self._has_place:
             try:
+                if not is_at_rest:
+                    raise CheckpointError(
+                        f"one sample has been read for {SAMPLE_WAIT_S:g} s, and may draw numbers"
+                    )
                 file = self._files.write(
                     take_state(trainee, progress),
                     action.version,

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import torch
 
-from flodl_core.checkpoint.death_record import DeathFacts, DeathKind, write_death_record
 from flodl_core.dispatch.actions import (
     AwaitRounds,
     BatchFinished,
@@ -57,11 +56,12 @@ from flodl_core.training.callbacks import SCHEDULER_FIX, STEP_FIX, number_of
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.controller_loss import ControllerLoss
 from flodl_core.training.event_log import EventLog
+from flodl_core.training.failure import record_failure
 from flodl_core.training.job import TrainJob
 from flodl_core.training.load import describe_error
 from flodl_core.training.loader import SampleLoader, open_loader
 from flodl_core.training.local_buffers import restore_local_buffers
-from flodl_core.training.rank_saves import RankSaves
+from flodl_core.training.rank_saves import SAMPLE_WAIT_S, RankSaves
 from flodl_core.training.rank_state import RankProgress
 from flodl_core.training.rounds import RankRounds, StarPort
 from flodl_core.training.samples import BatchPlace
@@ -154,7 +154,7 @@ class RankWorker:
         except BaseException as error:
             line = describe_error(error)
             self._log.exception("training_failed", error, rank=self._seat.rank)
-            self._leave_record(line)
+            record_failure(self._seat, line)
             self._channel.post(Exiting(rank=self._seat.rank, error=line))
             return ExitCode.FAILED
         finally:
@@ -162,17 +162,6 @@ class RankWorker:
                 self._loader.close()
         self._log.info("training_ended", batches=self._channel.step_count)
         return ExitCode.DONE
-
-    def _leave_record(self, error: str) -> None:
-        spec, host = self._seat.envelope.spec, self._seat.host.host
-        death = DeathFacts(
-            rank=self._seat.rank,
-            world_size=self._seat.envelope.world_size,
-            host=host,
-            kind=DeathKind.EXCEPTION,
-            error=error,
-        )
-        write_death_record(spec.save_path, death, at=clock.utc_iso())
 
     def _train_to_the_end(self) -> None:
         self._channel.phase = RankPhase.JOINING
@@ -243,10 +232,11 @@ class RankWorker:
         self._channel.phase = RankPhase.DATA
         trainee = self.trainee
         pass_index = self._seat.pass_of(action.epoch)
+        began = clock.now()
+        self.loader.take_back()
         if pass_index != self._pass:
             self._pass = pass_index
             seed_compute(self._seat, pass_index)
-        began = clock.now()
         fetched = self.loader.fetch(self._place(action), self._places_ahead())
         batch = move_batch(fetched, self._seat.device)
         have_data = clock.now()
@@ -329,8 +319,8 @@ class RankWorker:
     def _await_rounds(self, action: AwaitRounds) -> None:
         assert self._rounds is not None
         self._channel.phase = RankPhase.REDUCING
-        with self.loader.lent():
-            result = self._rounds.wait(POLL_S)
+        self.loader.lend()
+        result = self._rounds.wait(POLL_S)
         if result is None:
             return
         if result.resets_state:
@@ -338,6 +328,7 @@ class RankWorker:
             self._log.warning("took_consensus_for_own_values", cycle=action.cycle)
         self._loss.note_ended(result.cycle, result.outcome)
         if result.cycle == INITIAL_BROADCAST:
+            self.loader.take_back()
             self._pass = self._saves.put_back(self.trainee)
         triple = result.divergence
         self._channel.post(
@@ -362,6 +353,7 @@ class RankWorker:
 
     def _write_checkpoint(self, action: WriteCheckpoint) -> None:
         self._channel.phase = RankPhase.SAVING
+        is_at_rest = self.loader.take_back(SAMPLE_WAIT_S)
         progress = RankProgress(
             rank=self._seat.rank,
             version=action.version,
@@ -370,11 +362,14 @@ class RankWorker:
             batches=self._channel.step_count,
             uncommitted_samples=self._pacer.uncommitted_samples,
         )
-        self._channel.post(self._saves.answer(self.trainee, action, progress))
+        self._channel.post(
+            self._saves.answer(self.trainee, action, progress, is_at_rest=is_at_rest)
+        )
         self._handle(CheckpointWritten(action.version))
 
     def _evaluate(self, action: RunEval) -> None:
         self._channel.phase = RankPhase.CALLBACK
+        self.loader.take_back()
         found = self.trainee.evaluator.evaluate(self.trainee.model)
         if found.error is not None:
             self._log.warning("evaluation_failed", epoch=action.epoch, error=found.error)
@@ -384,8 +379,8 @@ class RankWorker:
     def _hold(self, action: Hold) -> None:
         idle = action.reason in (HoldReason.NO_PLAN, HoldReason.PLAN_USED_UP)
         self._channel.phase = RankPhase.WAITING if idle else RankPhase.HELD
-        with self.loader.lent():
-            message = self._channel.receive(HOLD_S)
+        self.loader.lend()
+        message = self._channel.receive(HOLD_S)
         if message is not None:
             self._take(message)
 

@@ -119,3 +119,28 @@ def test_an_error_while_lent_brings_them_back():
     reader.got.clear()
     assert not reader.got.wait(0.05)
     reader.end()
+
+
+def test_what_is_lent_stays_lent_until_it_is_taken_back():
+    turns = GeneratorTurns()
+    reader = Reader(turns)
+    turns.lend()
+    turns.lend()
+    assert reader.got.wait(CEILING_S)
+    assert not turns.take_back(0.02)
+    turns.lend()
+    reader.may_go_on.set()
+    assert turns.take_back(CEILING_S)
+    assert turns.take_back()
+    reader.end()
+
+
+def test_after_a_reader_that_was_not_waited_for_the_training_thread_comes_first():
+    turns = GeneratorTurns()
+    reader = Reader(turns)
+    turns.lend()
+    assert reader.got.wait(CEILING_S)
+    assert not turns.take_back(0.0)
+    assert not turns.is_recalled
+    reader.end()
+    assert turns.take_back()
