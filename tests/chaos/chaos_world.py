@@ -9,6 +9,8 @@ import hashlib
 import os
 import signal
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,21 @@ MANY_BUCKETS = 2_200_000
 """Parameters that take three buckets of 4 MiB."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roads:
+    """How launcher and guest reach each other.
+
+    Attributes:
+        near: the command through which the launcher is started.
+        far: the same of the guest.
+        address: where the launcher listens.
+    """
+
+    near: tuple[str, ...]
+    far: tuple[str, ...]
+    address: str
+
+
 class ChaosWorld:
     """One run with its guest.
 
@@ -36,8 +53,11 @@ class ChaosWorld:
         words: further words of `flodl headless`.
         park: stopping places, `who:place:nth` with commas between.
         options: of the job.
-        real: whether ranks use torch and the recipe synthetic.
+        real: whether ranks use torch.
+        job: a recipe or a file; stand-in ranks only take its options.
         joins: whether the guest is started; else the run waits for it.
+        roads: how launcher and guest reach each other; loopback if None.
+        extra: further variables of the environment.
     """
 
     def __init__(
@@ -47,13 +67,18 @@ class ChaosWorld:
         park: str = "",
         options: dict[str, object] | None = None,
         real: bool = False,
+        job: str = "synthetic",
         joins: bool = True,
+        roads: Roads | None = None,
+        extra: Mapping[str, str] | None = None,
     ) -> None:
+        self.roads = roads
         self.marks = place / "marks"
         self.marks.mkdir(parents=True)
         self.real = real
         shape = {"samples": SAMPLES, "batch_size": BATCH, **(options or {})}
-        extra = {
+        variables = {
+            **(extra or {}),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(RIG), os.environ.get("PYTHONPATH")))),
             "CHAOS_DIR": str(self.marks),
             "CHAOS_PARK": park,
@@ -61,12 +86,14 @@ class ChaosWorld:
         }
         self.run = Launched(
             place,
-            "synthetic",
+            job,
             *(word for key, value in shape.items() for word in ("--job-arg", f"{key}={value}")),
             *("--epochs", str(PASSES), "--sample-log", "auto", "--ranks", "2"),
-            *("--min-rank-start", "4", "--target-ranks", "4"),
+            *(("--min-rank-start", "4", "--target-ranks", "4") if joins else ()),
+            *(("--bind", roads.address) if roads else ()),
             *words,
-            extra=extra,
+            extra=variables,
+            through=roads.near if roads else (),
         )
         self._guest: Beside | None = None
         if joins:
@@ -74,8 +101,12 @@ class ChaosWorld:
 
     def join(self) -> None:
         """Let the guest dial in."""
-        words = ("join", self.run.address, "--host", GUEST, "--ranks", "2", "--run-dir", "guest")
-        self._guest = self.run.start_flodl(*words)
+        roads, port = self.roads, self.run.port
+        self._guest = self.run.start_flodl(
+            *("join", f"{roads.address if roads else '127.0.0.1'}:{port}", "--host", GUEST),
+            *("--ranks", "2", "--run-dir", "guest", "--token-file", str(self.run.token_file)),
+            through=roads.far if roads else (),
+        )
 
     @property
     def agent(self) -> Beside:
@@ -125,9 +156,13 @@ class ChaosWorld:
 
     def strike(self, victim: Process, number: signal.Signals) -> float:
         """Send the signal; returns the moment, by the clock of the logs."""
-        at = time.time()
+        at = self.now()
         victim.send(number)
         return at
+
+    def now(self) -> float:
+        """The moment, by the clock of the logs."""
+        return time.time()
 
     # -- the aftermath --------------------------------------------------------------
 

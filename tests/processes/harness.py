@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,6 +63,7 @@ class Launched:
         port: to listen on; 0 is any.
         as_json: whether it prints JSON lines; plain lines are rows of the event `line`.
         extra: further variables of its environment.
+        through: a command that becomes the one after it, such as `ip netns exec NAME`.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Launched:
         port: int = 0,
         as_json: bool = True,
         extra: Mapping[str, str] | None = None,
+        through: Sequence[str] = (),
     ) -> None:
         self.place = place
         self.mark = uuid.uuid4().hex
@@ -85,7 +87,7 @@ class Launched:
         with self._stderr.open("wb") as stderr:
             self._popen = subprocess.Popen(
                 [
-                    *(*WITH_US, FLODL, "headless", "--mode", "cpu_sync", *words),
+                    *(*WITH_US, *through, FLODL, "headless", "--mode", "cpu_sync", *words),
                     *("--port", str(port), *(["--json"] * as_json)),
                 ],
                 cwd=place,
@@ -253,9 +255,9 @@ class Launched:
         """Run another command beside it, in the same directory, to its end."""
         return run_flodl(self.place, *words, env=self.env, within_s=within_s)
 
-    def start_flodl(self, *words: str) -> "Beside":
+    def start_flodl(self, *words: str, through: Sequence[str] = ()) -> "Beside":
         """Start another command beside it, which ends with the test at the latest."""
-        self._beside.append(Beside(self.place, *words, env=self.env))
+        self._beside.append(Beside(self.place, *words, env=self.env, through=through))
         return self._beside[-1]
 
     # -- its end ---------------------------------------------------------------------
@@ -360,10 +362,12 @@ class Said:
 class Beside:
     """A command that goes on while the test looks elsewhere."""
 
-    def __init__(self, place: Path, *words: str, env: dict[str, str]) -> None:
+    def __init__(
+        self, place: Path, *words: str, env: dict[str, str], through: Sequence[str] = ()
+    ) -> None:
         self.words = words
         self._popen = subprocess.Popen(
-            [*WITH_US, FLODL, *words],
+            [*WITH_US, *through, FLODL, *words],
             cwd=place,
             env=env,
             stdin=subprocess.DEVNULL,
