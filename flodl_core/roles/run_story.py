@@ -174,7 +174,7 @@ class RunStory:
             self._fold("elche_phase_changed", text, "info")
         if before.verdict != window.verdict and window.verdict is not None:
             severity = "info" if window.verdict == "stable" else "warn"
-            self._fold("verdict_changed", f"guard: {window.verdict}", severity)
+            self._fold("verdict_changed", f"verdict: {window.verdict}", severity)
 
     def saved(self, version: int, path: str) -> None:
         """A bundle is complete on disk."""

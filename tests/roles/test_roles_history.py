@@ -215,7 +215,7 @@ def test_changes_of_the_cadence_are_events_with_their_reason(story):
     told = [(event["name"], event["severity"], event["text"]) for event in events(story)]
     assert told == [
         ("anchor_changed", "info", "the anchor grew from 10 to 11"),
-        ("verdict_changed", "warn", "guard: suppress growth: divergence rises"),
+        ("verdict_changed", "warn", "verdict: suppress growth: divergence rises"),
     ]
 
 
