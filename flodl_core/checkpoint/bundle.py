@@ -42,6 +42,7 @@ from flodl_core.checkpoint.meta import (
     BundleFacts,
     BundleMeta,
     FileEntry,
+    meta_body,
     read_meta_untrusted,
 )
 from flodl_core.checkpoint.tensors import check_storable, list_tensors
@@ -128,9 +129,10 @@ def write_bundle(
         suffix=WEIGHTS_SUFFIX, sha256=file.digest, nbytes=file.nbytes, host=facts.host
     )
     meta = BundleMeta(**facts.model_dump(), bundle_id=bundle_id, files=(entry,))
+    body = meta_body(meta)
     with writing_whole(meta_path) as meta_file:
-        meta_file.write(meta.model_dump_json(indent=2).encode() + b"\n")
-    return Bundle(stem, meta)
+        meta_file.write(body)
+    return Bundle(stem, read_meta_untrusted(body, path=str(meta_path)))
 
 
 def find_bundle(stem: Path | str, *, verify: bool = True) -> BundleSearch:

@@ -6,6 +6,8 @@ What it is not: a writer; `bundle` writes it last, after every file it names.
 Who drives it: `bundle`, and whoever reads a bundle.
 """
 
+import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated, Any, Final, TypeAlias
@@ -20,6 +22,8 @@ from flodl_core.messages.job import RunSpec
 
 SCHEMA_VERSION: Final = 1
 
+_NO_DIGEST: Final = "0" * 64
+_OWN_DIGEST: Final = re.compile(rb'"meta_sha256": ?"([0-9a-f]{64})"')
 
 Pair: TypeAlias = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 Pairs: TypeAlias = tuple[Pair, ...]
@@ -152,6 +156,8 @@ class BundleMeta(BundleFacts):
     bundle_id: str
     """Also stands in the weights file, so that files of two saves are never taken for one."""
     files: tuple[FileEntry, ...]
+    meta_sha256: str | None = None
+    """Of this file, with as many zeros in this place; absent where `meta_body` did not write it."""
 
     def entry(self, suffix: str) -> FileEntry | None:
         """Return the entry of a file, or None if the bundle has none such."""
@@ -228,6 +234,21 @@ def _pairs(parts: Iterable[Range]) -> Pairs:
     return tuple((part.offset, part.size) for part in parts)
 
 
+def meta_body(meta: BundleMeta) -> bytes:
+    """Return the bytes of a meta file, its own digest among them."""
+    blank = meta.model_copy(update={"meta_sha256": _NO_DIGEST})
+    body = blank.model_dump_json(indent=2).encode() + b"\n"
+    return _with_digest(body, hashlib.sha256(body).hexdigest())
+
+
+def _with_digest(body: bytes, digest: str) -> bytes:
+    """Return the body with another digest of its own; one without any stays as it is."""
+    found = _OWN_DIGEST.search(body)
+    if found is None:
+        return body
+    return body[: found.start(1)] + digest.encode() + body[found.end(1) :]
+
+
 def read_meta_untrusted(body: bytes, *, path: str) -> BundleMeta:
     """Read a meta file.
 
@@ -250,6 +271,12 @@ def read_meta_untrusted(body: bytes, *, path: str) -> BundleMeta:
         raise CheckpointError(
             f"{path} has schema {meta.schema_version}, newer than ours ({SCHEMA_VERSION})",
             fix="use the flodl version that wrote it",
+        )
+    expected = hashlib.sha256(_with_digest(body, _NO_DIGEST)).hexdigest()
+    if meta.meta_sha256 not in (None, expected):
+        raise CheckpointError(
+            f"{path} is damaged: its digest is another",
+            fix="use another bundle; the weights file beside it may still be whole",
         )
     return meta
 

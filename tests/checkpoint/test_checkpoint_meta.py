@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import pytest
@@ -5,7 +6,13 @@ from checkpoint_examples import facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flodl_core.checkpoint.meta import BundleMeta, FileEntry, describe_save, read_meta_untrusted
+from flodl_core.checkpoint.meta import (
+    BundleMeta,
+    FileEntry,
+    describe_save,
+    meta_body,
+    read_meta_untrusted,
+)
 from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, SaveFacts
 from flodl_core.dispatch.ranges import Range
 from flodl_core.errors import CheckpointError
@@ -33,6 +40,27 @@ def test_fields_that_are_not_known_are_ignored_and_missing_ones_named():
     del row["sync_round"]
     with pytest.raises(CheckpointError, match="sync_round"):
         read_meta_untrusted(json.dumps(row).encode(), path="x")
+
+
+def test_the_digest_is_that_of_the_file_with_zeros_in_its_place():
+    body = meta_body(meta())
+    digest = read_meta_untrusted(body, path="x").meta_sha256
+    assert body.count(digest.encode()) == 1
+    assert hashlib.sha256(body.replace(digest.encode(), b"0" * 64)).hexdigest() == digest
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_bit_that_flipped_is_an_error_or_is_in_a_name_that_says_nothing_else(data):
+    body = bytearray(meta_body(meta()))
+    at = data.draw(st.integers(0, len(body) - 1))
+    body[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        found = read_meta_untrusted(bytes(body), path="x")
+    except CheckpointError:
+        return
+    assert found.meta_sha256 is None
+    assert found == meta()
 
 
 @settings(deadline=None)
