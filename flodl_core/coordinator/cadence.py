@@ -102,6 +102,7 @@ class Cadence:
         ConfigError: pinned counts are given and are not one a rank.
 
     Attributes:
+        is_pinned: whether counts are given for good.
         late_factor: of the planned window, for late ranks; None where counts are pinned, since
             then windows end where they are planned to, the same in every run.
         max_batch_diff: how far a count may lie above the smallest; None is no bound.
@@ -117,6 +118,7 @@ class Cadence:
         pinned = settings.elche.pinned_counts is not None
         self.verdict_by: str | None = None
         self._told_of_drift = False
+        self.is_pinned = pinned
         self.late_factor = None if pinned else settings.late_factor
         self.max_batch_diff = settings.elche.max_batch_diff
 

@@ -31,14 +31,18 @@ _BATCHES_TO_JUDGE = 3
 def wanted(state: SchedulerState) -> str:
     """Return who wants the window cut, in words; empty if nobody does.
 
-    In Sync nobody does: a window is one batch there, and a cut would end none sooner.
+    In Sync nobody does: a window is one batch there, and a cut would end none sooner. Nor does
+    a stop or a save where counts are pinned: a run that goes on from there is then, bit by bit,
+    the one that was never stopped.
     """
     if state.cadence is None:
         return ""
-    if state.stop is not None:
+    if state.stop is not None and not state.cadence.is_pinned:
         return state.stop.request.who
     for host, who in state.draining.items():
         return f"{who} drains host {host}"
+    if state.cadence.is_pinned:
+        return ""
     if state.saves.demanded and state.saves.current is None:
         return f"a save for {state.saves.demanded}"
     return state.window.late if state.window is not None else ""

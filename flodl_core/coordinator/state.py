@@ -233,7 +233,8 @@ class SchedulerState:
     @property
     def window_end_words(self) -> str:
         """How a window ends that somebody wants to end."""
-        return "finishing the window" if self.cadence is None else "cutting the window"
+        whole = self.cadence is None or self.cadence.is_pinned
+        return "finishing the window" if whole else "cutting the window"
 
     def ceiling(self, since: Seconds) -> Ceiling:
         """The ceiling of a reduce, a callback, a save, an adoption or a drain."""

@@ -14,8 +14,10 @@ from coordinator_script import (
     tally,
 )
 
+from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
-from flodl_core.ids import Round, RoundOutcome, SyncOutcome
+from flodl_core.elche.settings import ElcheSettings
+from flodl_core.ids import Mode, Round, RoundOutcome, SyncOutcome
 from flodl_core.messages.job import RankFileRef
 from flodl_core.messages.timing import TensorBlob
 
@@ -267,3 +269,28 @@ def test_every_reason_for_a_save_is_in_the_bundle_and_in_the_end(deed, reason, c
     assert (end.exit_code if end else None) == code
     if code == 1:
         assert end.reason == reason
+
+
+def pinned():
+    """Two ranks in windows of one batch and three, for good."""
+    cadence = CadenceSettings(elche=ElcheSettings(pinned_counts=(1, 3)))
+    script = Script(
+        (("red", 2),), n_samples=40, mode=Mode.CPU_CADENCE, settings={"cadence": cadence}
+    )
+    return script.start()
+
+
+@pytest.mark.parametrize("is_stop", [True, False])
+def test_with_pinned_counts_a_window_is_finished_before_a_save_and_not_cut(is_stop):
+    script = pinned()
+    script.batch(0)
+    script.batch(1)
+    wish = StopRequested(StopKind.SAVE, 4, "SIGTERM") if is_stop else CheckpointRequested("console")
+    assert not sent(script.handle(wish), control.Cut)
+    script.batch(1)
+    assert len(sent(script.batch(1), control.RequestParams)) == 2
+    script.ready(0, 1, n=1, samples=2)
+    script.ready(1, 1, n=3, samples=6)
+    script.rounds(1, [tally(0, n=1, samples=2), tally(1, n=3, samples=6)])
+    script.ack(0, 1)
+    assert len(sent(script.ack(1, 1), control.Checkpoint)) == 2

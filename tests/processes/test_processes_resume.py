@@ -79,6 +79,20 @@ def test_the_same_world_ends_bit_by_bit_as_a_run_that_was_never_stopped(
     assert again.summary["samples_trained"] == EPOCHS * SAMPLES
 
 
+def test_with_pinned_counts_a_stop_changes_no_bit_either(launch_ahead) -> None:
+    pinned = (*JOB, "--ranks", "2", "--mode", "cpu_cadence", "--pin-counts", "3,5")
+    run = launch_ahead(*pinned, *SAVING, "--step-ms", "15")
+    whole = launch_ahead(*pinned)
+    run.until_trained(600)
+    run.signal(signal.SIGTERM)
+    assert run.finish() == 4
+    again = launch_ahead(*pinned, "--sample-log", "auto", "--resume", str(run.directory))
+    assert (again.finish(), whole.finish()) == (0, 0)
+    assert weights(again.stem) == weights(whole.stem)
+    assert meta_of(again.stem)["sync_round"] == meta_of(whole.stem)["sync_round"]
+    assert ids_of(run, again) == each_once()
+
+
 @pytest.mark.parametrize(
     "words",
     [("--ranks", "2", "--mode", "cpu_cadence"), ("--hosts", "2", "--ranks-per-host", "2")],
