@@ -27,8 +27,8 @@ BRIDGE = block("Thread 0x1", (f"{LIB}/selectors.py", 468, "select"), WORKER)
 def test_the_training_thread_is_told_by_its_innermost_frames() -> None:
     text = BRIDGE + block(
         "Current thread 0x2",
-        ("/home/me/job.py", 31, "slow_loss"),
-        ("/home/me/job.py", 12, "step"),
+        ("project/job.py", 31, "slow_loss"),
+        ("project/job.py", 12, "step"),
         WORKER,
     )
     assert summarize_stack(text) == "slow_loss (job.py:31) ← step (job.py:12)"
@@ -36,12 +36,12 @@ def test_the_training_thread_is_told_by_its_innermost_frames() -> None:
 
 def test_the_jobs_frame_is_told_under_those_of_a_library() -> None:
     deep = [(f"{PACKAGES}/torch/nn/module.py", number, f"call{number}") for number in range(6)]
-    text = block("Thread 0x2", *deep, ("/home/me/job.py", 12, "step"), WORKER)
+    text = block("Thread 0x2", *deep, ("project/job.py", 12, "step"), WORKER)
     assert summarize_stack(text) == "call0 (module.py:0) ← step (job.py:12)"
 
 
 def test_a_reader_beside_it_that_is_in_the_jobs_code_is_told_too() -> None:
-    text = block("Thread 0x3", ("/home/me/data.py", 9, "__getitem__"), WAITS)
+    text = block("Thread 0x3", ("project/data.py", 9, "__getitem__"), WAITS)
     text += BRIDGE
     text += block("Thread 0x2", WAITS, ("/env/flodl_core/training/read_ahead.py", 130, "take"))
     assert summarize_stack(text) == (
