@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import anyio.to_thread
-
 from flodl_core.checkpoint.bundle import remove_older, write_bundle
 from flodl_core.checkpoint.meta import SavedRankFile, describe_save
 from flodl_core.coordinator.effects import SaveBundle
@@ -19,6 +17,7 @@ from flodl_core.ids import HostName
 from flodl_core.messages.job import Envelope
 from flodl_core.net import clock
 from flodl_core.planes.consensus import CommittedView
+from flodl_core.roles.abandonable import run_abandonable
 from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.telemetry.state import CheckpointState
 
@@ -88,15 +87,20 @@ class BundleWriter:
         self._log.info("save_started", version=save.order.version, reason=save.order.reason.value)
         error: str | None = None
         try:
-            await anyio.to_thread.run_sync(self._write, save)
+            await run_abandonable(lambda: self._write_pinned(save), name="bundle writer")
         except CheckpointError as failure:
             error = failure.happened
         except OSError as failure:
             error = f"{failure.strerror or failure}"
-        finally:
-            save.view.release()
         self._note_end(save, error)
         return error
+
+    def _write_pinned(self, save: PinnedSave) -> None:
+        """Write in a thread of its own; the values are held still until it is over."""
+        try:
+            self._write(save)
+        finally:
+            save.view.release()
 
     def _write(self, save: PinnedSave) -> None:
         assert self._envelope is not None
