@@ -51,6 +51,8 @@ class GeneratorTurns:
         Returns:
             Whether the training thread has them.
         """
+        if self._holder is _Holder.TRAINING:  # no other thread changes that
+            return True
         with self._changed:
             self._is_recalled = True
             is_free = self._changed.wait_for(
