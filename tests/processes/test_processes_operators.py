@@ -128,7 +128,10 @@ def test_a_last_save_that_fails_has_an_exit_code_of_its_own(runs) -> None:
     assert run.finish() == 5
     run.check_quiet()
     assert "the last save failed" in run.summary["detail"]
-    assert run.summary["alerts"] == {"save_failed": 1}
+    own_file, bundle = run.texts("alert")
+    assert "a resume gives it a fresh optimizer" in own_file
+    assert "was not saved" in bundle
+    assert run.summary["alerts"] == {"save_failed": 2}
 
 
 def is_training(run: Launched) -> bool:
