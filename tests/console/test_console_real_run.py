@@ -51,9 +51,10 @@ def test_a_run_is_launched_outlives_its_console_and_is_stopped_by_another(tmp_pa
         term.process.wait(timeout=10)
     before = state_of(run).run.uptime_s
     with terminal_with((*FLODL, "console"), directory=tmp_path) as term:
-        term.read_until(b"synthetic")
+        term.read_until("● live".encode())
         until(term, lambda: state_of(run).run.uptime_s > before)
         term.send(b"x")
+        term.read_until(b"to do it")
         time_of_deafness = time.monotonic() + 0.4
         until(term, lambda: time.monotonic() > time_of_deafness)
         term.send(b"synthetic\r")
