@@ -128,6 +128,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.use_command_palette = True
         self._filters_of_ours = self._line_filters()
         self._is_held = False
+        self._is_leaving = False
         self._has_chosen_screen = False
         self._reader: Worker[None] | None = None
         self._operating = Operating(self)
@@ -280,8 +281,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
         return [*super().get_line_filters(), *self._filters_of_ours]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key acts now."""
-        return acts_now(self.screen, action_called("app", action, parameters))
+        """Return whether a key acts now: none does once the console is being left."""
+        return not self._is_leaving and acts_now(
+            self.screen, action_called("app", action, parameters)
+        )
 
     def _line_filters(self) -> tuple[LineFilter, ...]:
         filters: list[LineFilter] = []
@@ -383,6 +386,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     def action_detach(self) -> None:
         """Leave the console; the run goes on."""
+        self._is_leaving = True
         self.before_leaving()
         self.exit(0)
 

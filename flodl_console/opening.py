@@ -10,7 +10,7 @@ from pathlib import Path
 from flodl_console.attach import find_live_feed, launched_feed
 from flodl_console.demo.scenarios import DEFAULT_RANKS
 from flodl_console.feed.demo import DemoFeed
-from flodl_console.feed.replay import ReplayFeed
+from flodl_console.feed.replay import ReplayFeed, check_record
 from flodl_console.feed.source import Feed
 from flodl_console.launch import start_headless
 from flodl_console.run_form import FormReview
@@ -24,11 +24,13 @@ def open_feed(settings: ConsoleSettings) -> Feed | None:
     Raises:
         ConfigError: an address, a scenario or a setting cannot be used.
         NoLiveRunError: a run was named that is not on.
+        NoRecordError: nothing that can be played lies there.
     """
     if settings.demo is not None:
         ranks = DEFAULT_RANKS if settings.demo_ranks is None else settings.demo_ranks
         return DemoFeed(settings.demo, seed=settings.seed, ranks=ranks)
     if settings.replay is not None:
+        check_record(settings.replay)
         return ReplayFeed(settings.replay)
     if settings.attach is not None:
         return _live(settings)

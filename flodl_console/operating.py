@@ -43,22 +43,31 @@ class Operating:
             )
 
     def drain(self) -> None:
-        """Drain the host that is chosen on the screen, or ask which one."""
+        """Drain the host that is chosen on the screen, or ask which one where one may be."""
         host = self._shell.chosen_host
-        if host is not None or not (hosts := self._hosts()):
+        latest, hosts = self._shell.latest, self._hosts()
+        taken = [one for one in hosts if offer(latest, ActionId.DRAIN, host=one).is_enabled]
+        if host is None and not taken:
+            host = next(iter(hosts), None)
+        if host is not None or not taken:
             self.ask(ActionId.DRAIN, host=host)
             return
         self._shell.ask_person(
             ChoiceScreen(
-                "Drain which host?", [(host, host) for host in hosts], clock=self._shell.clock
+                "Drain which host?", [(host, host) for host in taken], clock=self._shell.clock
             ),
             lambda taken: None if taken is None else self.ask(ActionId.DRAIN, host=taken),
         )
 
     def evict(self) -> None:
-        """Evict the rank that is chosen on the screen, or ask which one."""
+        """Evict the rank that is chosen on the screen, or ask which one where one may be."""
         rank = self._shell.chosen_rank
-        if rank is not None or not (ranks := self._ranks()):
+        latest, ranks = self._shell.latest, self._ranks()
+        if rank is None and not any(
+            offer(latest, ActionId.EVICT, rank=int(number)).is_enabled for number, _ in ranks
+        ):
+            rank = next((int(number) for number, _ in ranks), None)
+        if rank is not None or not ranks:
             self.ask(ActionId.EVICT, rank=rank)
             return
         self._shell.ask_person(
@@ -80,7 +89,8 @@ class Operating:
         finally:
             self._is_asking = False
         fix = f" — {outcome.fix}" if outcome.fix else ""
-        self._shell.notice(f"{outcome.text}{fix}", is_problem=not outcome.is_accepted)
+        head = "accepted: " if outcome.is_accepted else ""
+        self._shell.notice(f"{head}{outcome.text}{fix}", is_problem=not outcome.is_accepted)
 
     def _hosts(self) -> list[str]:
         document = self._shell.latest.document

@@ -16,7 +16,7 @@ MIN_SPEED: Final = 0.25
 MAX_SPEED: Final = 64.0
 
 _CLOCK: Final = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):(\d{1,2})")
-_UNITS: Final = re.compile(r"(?:(\d{1,6})h)?\s*(?:(\d{1,6})m)?\s*(?:(\d{1,8})s?)?")
+_UNITS: Final = re.compile(r"(?:(\d{1,6})\s*h)?\s*(?:(\d{1,6})\s*m)?\s*(?:(\d{1,8})\s*s?)?")
 _LIVE_ONLY: Final = "a live run cannot be wound; its record can: flodl console --replay DIR"
 
 
@@ -25,7 +25,7 @@ class BadTimeError(ValueError):
 
 
 def parse_time(text: str) -> float:
-    """Return a time of a run in seconds: `1:30:00`, `90:00`, `90m`, `1h 30m` or `5400`.
+    """Return a time of a run in seconds: `1:30:00`, `90:00`, `90m`, `1 h 30 m` or `5400`.
 
     Raises:
         BadTimeError: it is none of these.

@@ -30,31 +30,50 @@ class FormField:
     """The setting, as errors name it."""
     choices: tuple[str, ...] = ()
     """The words that it takes, where they are few."""
+    short: str = ""
+    """What it is where `choices` do not say it, at most 35 cells."""
 
     @property
     def meaning(self) -> str:
         """What stands beside the field while nothing is wrong."""
-        return ", ".join(self.choices) or KEYS[self.dotted].doc
+        return ", ".join(self.choices) or self.short
 
 
 FORM_FIELDS: Final = (
-    FormField(name="job", label="job", dotted="run.job"),
+    FormField(name="job", label="job", dotted="run.job", short="charlm, train.py:job, module:name"),
     FormField(
         name="mode",
         label="mode",
         dotted="run.mode",
         choices=(AUTO, *(mode.value for mode in AVAILABLE)),
     ),
-    FormField(name="hosts", label="hosts", dotted="run.hosts"),
-    FormField(name="min_rank_start", label="quorum", dotted="join.min_rank_start"),
+    FormField(
+        name="hosts", label="hosts", dotted="run.hosts", short="hosts started on this machine"
+    ),
+    FormField(
+        name="min_rank_start",
+        label="quorum",
+        dotted="join.min_rank_start",
+        short="fewest ranks that it starts with",
+    ),
     FormField(
         name="start_mode",
         label="start",
         dotted="join.start_mode",
         choices=tuple(mode.value for mode in StartMode),
     ),
-    FormField(name="join_timeout_s", label="window, s", dotted="join.join_timeout_s"),
-    FormField(name="max_join_timeout_s", label="cap, s", dotted="join.max_join_timeout_s"),
+    FormField(
+        name="join_timeout_s",
+        label="window, s",
+        dotted="join.join_timeout_s",
+        short="how long it waits for more hosts",
+    ),
+    FormField(
+        name="max_join_timeout_s",
+        label="cap, s",
+        dotted="join.max_join_timeout_s",
+        short="after this it gives up waiting",
+    ),
 )
 
 

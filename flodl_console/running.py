@@ -11,6 +11,8 @@ from flodl_console.app import ConsoleApp
 from flodl_console.opening import launch_run, open_feed
 from flodl_console.settings import ConsoleSettings
 from flodl_console.terminal import given_back
+from flodl_console.view.facts import is_gone
+from flodl_console.view.formats import duration
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.records import SourceKind
 from flodl_console.view.texts import clean
@@ -47,8 +49,15 @@ def farewell(view: ConsoleView) -> str:
         return ""
     if document.end is not None:
         reason = clean(document.end.reason)
-        return f"{document.run.name} has ended: {reason} (exit code {document.end.exit_code})"
-    return (
-        f"detached; {document.run.name} goes on: `flodl console` shows it again, "
-        "`flodl stop` ends it"
-    )
+        return (
+            f"{clean(document.run.name)} has ended: {reason} (exit code {document.end.exit_code})"
+        )
+    name = clean(document.run.name)
+    if is_gone(view):
+        return f"{name} is gone: {clean(view.link_detail)}"
+    if not view.is_current:
+        return (
+            f"detached; {name} did not answer for {duration(view.age_s)}: whether it goes on is "
+            "not known; `flodl status` asks again"
+        )
+    return f"detached; {name} goes on: `flodl console` shows it again, `flodl stop` ends it"

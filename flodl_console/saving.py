@@ -7,6 +7,7 @@ Who drives it: the app's actions.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +30,7 @@ _KINDS: Final = (
     ("windows.json", "Windows as JSON"),
     ("screen.svg", "This screen as SVG"),
 )
+_CLIPBOARD: Final = "to the terminal's clipboard, if it has one (OSC 52)"
 _TEXTS: Final = {
     "ranks.csv": ranks_csv,
     "ranks.json": ranks_json,
@@ -65,7 +67,7 @@ class Saving:
         """Put what is chosen on the clipboard."""
         if text:
             self._copy(text)
-            self._shell.notice("copied to the terminal's clipboard, if it has one (OSC 52)")
+            self._shell.notice(f"copied {_CLIPBOARD}")
         else:
             self._shell.notice("there is nothing to copy here", is_problem=True)
 
@@ -86,7 +88,7 @@ class Saving:
             )
             return
         self._copy(token)
-        self._shell.notice("the join token was copied to the terminal's clipboard (OSC 52)")
+        self._shell.notice(f"the join token was copied {_CLIPBOARD}")
 
     def _token(self, view: ConsoleView) -> str | None:
         """Return the token of the run directory or of the file that was named.
@@ -122,7 +124,11 @@ class Saving:
             await anyio.to_thread.run_sync(_write_new, path, text)
         except OSError as error:
             reason = error.strerror or str(error)
-            self._shell.notice(f"{path.name} could not be written: {reason}", is_problem=True)
+            self._shell.notice(
+                f"not written: {reason}: {path.parent}; files go to the directory in which the "
+                "console was started",
+                is_problem=True,
+            )
         else:
             self._shell.notice(f"written: {path}")
 
@@ -134,9 +140,16 @@ class Saving:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Write a file, readable by its owner's group as the umask says.
+    """Write a file whole or not at all, readable by its owner's group as the umask says.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; nothing is left of it.
     """
-    path.write_text(text, encoding="utf-8")
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        with suppress(OSError):
+            partial.unlink()
+        raise

@@ -14,7 +14,7 @@ from flodl_console.demo.happenings import FORMING_S, joined_ranks, quorum_at_s
 from flodl_console.demo.numbers import Numbers, instant
 from flodl_console.demo.rank_rows import Moment, moment_at, rank_rows
 from flodl_console.demo.schedule import OVERHEAD_TARGET
-from flodl_console.demo.script import BATCH_SAMPLES, STALL_CEILING_S, Refusal, Save
+from flodl_console.demo.script import BATCH_SAMPLES, STALL_CEILING_S, Refusal, Save, Script
 from flodl_console.demo.waiting import waits_at
 from flodl_core.ids import ClusterPhase, ExitCode, Mode, StartMode
 from flodl_core.telemetry.records import EventKind, EventRecord
@@ -124,7 +124,7 @@ def _run(numbers: Numbers, at_s: Seconds, *, is_formed: bool) -> RunState:
     run_id = f"{0xDE30000000000000 + script.seed % 0xFFFF:016x}"
     return RunState(
         id=run_id,
-        name=script.name,
+        name=_name(script),
         mode=Mode.CPU_CADENCE.value,
         mode_reason="auto: ranks may differ in speed, and this version averages through host "
         "memory only",
@@ -133,8 +133,13 @@ def _run(numbers: Numbers, at_s: Seconds, *, is_formed: bool) -> RunState:
         world_size=ranks if is_formed else None,
         port=PORT,
         pid=4242,
-        run_dir=f"/srv/runs/{script.name}-{run_id}",
+        run_dir=f"/srv/runs/{_name(script)}-{run_id}",
     )
+
+
+def _name(script: Script) -> str:
+    """Return the run's name; alone, `lost` or `failed` would read as what became of it."""
+    return f"demo-{script.name}"
 
 
 def _member(numbers: Numbers, index: int) -> MemberState:

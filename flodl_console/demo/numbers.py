@@ -68,11 +68,14 @@ class Numbers:
         return level
 
     def throughput(self, finished: int) -> float | None:
-        """Return samples a second over the last windows; None before two."""
+        """Return samples a second over the last windows of one pace; None before two."""
         if finished < 2:
             return None
         first = max(1, finished - _RATE_WINDOWS)
-        windows = self.schedule.windows
+        windows, pace = self.schedule.windows, self.schedule.pace
+        era = pace.at(windows[finished - 1].start_s)
+        while first < finished - 1 and pace.at(windows[first].start_s) is not era:
+            first += 1
         since, until = windows[first - 1], windows[finished - 1]
         batches = until.batches_before + until.plan.batches
         batches -= since.batches_before + since.plan.batches

@@ -56,10 +56,7 @@ LAST_RETRY_S: Final = 10.0
 ACTIONS: Final = ("start", "stop", "checkpoint", "drain", "evict")
 
 MOST_DOUBLINGS: Final = 10
-KILLED_WORDS: Final = (
-    "the launcher is gone without a word: it was killed, or its machine failed; "
-    "the newest checkpoint is what remains"
-)
+KILLED_WORDS: Final = "the launcher ended without a word: it was killed, or its machine failed"
 
 MAX_PAGE_RECORDS: Final = 500
 PAGE_CELLS: Final = 40_000

@@ -14,6 +14,7 @@ from flodl_console.feed.player import Player
 from flodl_console.feed.recording import Recording
 from flodl_console.feed.source import ActionOutcome
 from flodl_console.view.records import SourceKind
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.units import Seconds
 
 
@@ -21,6 +22,24 @@ def _open_run(run_dir: Path) -> Recording:
     from flodl_core.telemetry.replay import RecordedRun
 
     return RecordedRun.open(run_dir)
+
+
+def check_record(run_dir: Path) -> None:
+    """Look whether a directory holds a record at all; what is in it is read later.
+
+    Raises:
+        NoRecordError: it holds none.
+    """
+    from flodl_core.telemetry.replay import RECORDS, NoRecordError
+
+    trees = (run_dir / RECORDS, run_dir)
+    if any(next(tree.glob("*.jsonl*"), None) for tree in trees if tree.is_dir()):
+        return
+    what = "holds no record of a run" if run_dir.is_dir() else "is no directory"
+    raise NoRecordError(
+        f"{show_untrusted(str(run_dir))} {what}",
+        fix="give the directory of a run, such as runs/night-0123456789abcdef",
+    )
 
 
 class ReplayFeed(PlayedFeed):

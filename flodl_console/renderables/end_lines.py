@@ -28,7 +28,7 @@ def end_lines(panel: EndPanel, *, width: int) -> tuple[Line, ...]:
 def _all_lines(panel: EndPanel, width: int) -> Iterator[Line]:
     yield (Phrase(f"{panel.glyph} {panel.title}", panel.tone),)
     yield from _labelled("why", panel.reason, width, tone=panel.tone)
-    yield from _labelled("cause", panel.cause, width, tone=Tone.WARN)
+    yield from _labelled(panel.cause_label, panel.cause, width, tone=Tone.WARN)
     for detail in panel.details:
         yield from _labelled("", detail, width, tone=Tone.INFO)
     for number, advice in enumerate(panel.advice):

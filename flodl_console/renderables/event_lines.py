@@ -5,6 +5,7 @@ What it is not: the filter or the folding; `view.events` has those.
 Who drives it: the Events screen.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from flodl_console.renderables.wrapping import wrapped
@@ -15,21 +16,29 @@ from flodl_console.view.tones import Line, Phrase, Tone
 TIME_CELLS: Final = 8
 AGE_CELLS: Final = 10
 KIND_CELLS: Final = 9
-WHERE_CELLS: Final = 16
-WIDE_WHERE_CELLS: Final = 28
+MAX_WHERE_CELLS: Final = 32
 AGE_FROM_CELLS: Final = 96
 KIND_FROM_CELLS: Final = 110
 MAX_DETAIL_LINES: Final = 6
 
 
-def event_line(row: EventRow, *, width: int) -> Line:
-    """Return one row of the list.
+def event_lines(
+    rows: Sequence[EventRow], *, width: int, where_cells: int | None = None
+) -> tuple[Line, ...]:
+    """Return the rows of a list; the place takes as much room as its longest needs.
 
     Args:
-        row: of the panel.
-        width: cells of the line.
+        rows: of the panel.
+        width: cells of a line.
+        where_cells: of the longest place of the whole list; of these rows if None.
     """
-    where_cells = WIDE_WHERE_CELLS if width >= KIND_FROM_CELLS else WHERE_CELLS
+    if where_cells is None:
+        where_cells = max((cell_width(row.where) for row in rows), default=0)
+    where_cells = min(where_cells, MAX_WHERE_CELLS, width // 3)
+    return tuple(_event_line(row, width=width, where_cells=where_cells) for row in rows)
+
+
+def _event_line(row: EventRow, *, width: int, where_cells: int) -> Line:
     line = [
         Phrase(f"{row.glyph} ", row.tone),
         Phrase(f"{pad(row.time, TIME_CELLS)}  ", Tone.DIM),

@@ -10,7 +10,7 @@ from itertools import zip_longest
 from typing import Final
 
 from flodl_console.renderables.bars import bar, sparkline
-from flodl_console.renderables.event_lines import event_line
+from flodl_console.renderables.event_lines import event_lines
 from flodl_console.renderables.wrapping import wrapped
 from flodl_console.view.rank_detail import DetailGroup, RankDetail, RankTrend, SignalGauge
 from flodl_console.view.texts import cell_width, fit, fit_line, pad
@@ -66,8 +66,7 @@ def _all_lines(detail: RankDetail, width: int, *, has_plots: bool) -> Iterator[L
     yield (Phrase("Events of this rank", Tone.ACCENT),)
     if not detail.events:
         yield (Phrase("none is known", Tone.DIM),)
-    for row in detail.events:
-        yield event_line(row, width=width)
+    yield from event_lines(detail.events, width=width)
 
 
 def _signal(gauge: SignalGauge, width: int) -> Iterator[Line]:

@@ -60,7 +60,7 @@ def window_lines(panel: WindowPanel, *, start: ActionOffer, width: int) -> tuple
 def _all_lines(panel: WindowPanel, start: ActionOffer, width: int) -> Iterator[Line]:
     head = (
         Phrase(f"{panel.phase_glyph} {panel.phase}", panel.phase_tone),
-        Phrase(f"  {panel.start_mode}", Tone.DIM),
+        Phrase(f"  {panel.start_mode}" if panel.start_mode else "", Tone.DIM),
     )
     yield head
     for text in wrapped(panel.headline, width):
@@ -104,6 +104,8 @@ def _quorum(gauge: QuorumGauge, width: int) -> Iterator[Line]:
 
 
 def _countdown(countdown: Countdown, width: int) -> Iterator[Line]:
+    if not countdown.text:
+        return
     label = Phrase(pad(countdown.label, LABEL_CELLS), Tone.DIM)
     room = width - LABEL_CELLS
     line: list[Phrase] = [label]

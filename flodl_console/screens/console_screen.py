@@ -33,7 +33,6 @@ from flodl_console.widgets.too_small import TooSmall
 ResultT = TypeVar("ResultT")
 
 
-
 class ConsoleScreen(Screen[None], inherit_bindings=False):
     """A screen of the console.
 
@@ -93,6 +92,10 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
     def field_left(self) -> None:
         """Take note that Escape left the field in which one types."""
 
+    def key_title(self, action: ConsoleAction) -> str:
+        """Return what the key bar calls an action now."""
+        return action.title
+
     def on_mount(self) -> None:
         """Draw the frame as soon as it is there."""
         self._show_tabs()
@@ -117,9 +120,12 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         """Show how the road to the run is."""
         if banner is None or not self.is_mounted:
             return
-        self.masthead.road = Phrase(f"{banner.glyph} {banner.word}", banner.tone)
+        is_looking = self.view.is_read_only and self.view.source is SourceKind.LIVE
+        asked = ", read-only" if is_looking and banner.is_current else ""
+        self.masthead.road = Phrase(f"{banner.glyph} {banner.word}{asked}", banner.tone)
         is_demo = self.view.source is SourceKind.DEMO
         is_quiet = banner.look is LinkLook.LIVE or (is_demo and banner.look is LinkLook.PLAYING)
+        self.link_line.is_whole = banner.is_whole
         self.link_line.long = Phrase("" if is_quiet else banner.text, banner.tone)
         self.link_line.short = Phrase("" if is_quiet else banner.short, banner.tone)
 
@@ -154,7 +160,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         entries = [
             KeyEntry(
                 key=action.key_shown,
-                title=action.title,
+                title=self.key_title(action),
                 is_enabled=_OFFER_OF.get(action.id) not in refused,
             )
             for action in key_bar_actions(self.SCOPE)

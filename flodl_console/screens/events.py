@@ -16,7 +16,7 @@ from textual.widgets import Input
 from flodl_console.actions import Scope
 from flodl_console.messages import RankChosen
 from flodl_console.registry import bindings_in
-from flodl_console.renderables.event_lines import event_detail, event_line
+from flodl_console.renderables.event_lines import event_detail, event_lines
 from flodl_console.screens.console_screen import ConsoleScreen
 from flodl_console.view.events import EventQuery, EventRow, EventsPanel, events_panel
 from flodl_console.view.model import ConsoleView
@@ -199,8 +199,8 @@ class EventsScreen(ConsoleScreen):
         width = self.app.size.width
         self.summary.lines = (self._summary(panel),)
         if panel.rows:
-            self.rows.lines = tuple(
-                event_line(row, width=self.rows.line_cells) for row in panel.rows
+            self.rows.lines = event_lines(
+                panel.rows, width=self.rows.line_cells, where_cells=panel.where_cells
             )
             self.rows.marked = marked
         else:

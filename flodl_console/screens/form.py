@@ -15,8 +15,9 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from flodl_console.actions import Scope
+from flodl_console.actions import ConsoleAction, Scope
 from flodl_console.feed.source import Feed
+from flodl_console.launch import PORT_WAIT_S
 from flodl_console.registry import bindings_in
 from flodl_console.run_form import FORM_FIELDS, FormReview, review_form
 from flodl_console.screens.console_screen import ConsoleScreen
@@ -96,6 +97,15 @@ class FormScreen(ConsoleScreen):
         """Judge at every key."""
         self._judge()
 
+    def on_descendant_focus(self) -> None:
+        """Say what Enter does here."""
+        self._show_keys()
+
+    def key_title(self, action: ConsoleAction) -> str:
+        """Return what Enter does: it launches on the launch line only."""
+        is_next = action.id == "form-launch" and not isinstance(self.focused, LaunchLine)
+        return "Next field" if is_next else action.title
+
     @on(Input.Submitted)
     def go_on(self) -> None:
         """Take Enter in a field as the way to the next one."""
@@ -111,7 +121,10 @@ class FormScreen(ConsoleScreen):
             self._focus_complaint()
         else:
             self._is_launching = True
-            self._tell("starting a run; Ctrl+C leaves the console", Tone.INFO)
+            self._tell(
+                f"starting the run, at most {PORT_WAIT_S:g} s; it goes on if you leave (Ctrl+C)",
+                Tone.INFO,
+            )
             self.run_worker(self._start(self._review), group="launch")
 
     async def _start(self, review: FormReview) -> None:
@@ -119,6 +132,7 @@ class FormScreen(ConsoleScreen):
             feed = await self._launch(review)
         except FlodlError as error:
             fix = f"\nfix: {error.fix}" if error.fix else ""
+            self.notice_line.clear()
             self._tell(f"{Glyph.BAD} {error.happened}{fix}", Tone.BAD)
         else:
             self.post_message(self.Launched(feed))

@@ -202,10 +202,10 @@ def _parameters(action: ActionId, *, rank: int | None, host: str | None) -> Mapp
 
 
 def _start_refusal(document: StateDocument) -> str:
-    if document.start_mode == StartMode.AUTO:
-        return "start mode is auto: the window closes by itself"
     if document.phase not in OPEN_PHASES:
         return f"the window is closed: the run is {document.phase.value}"
+    if document.start_mode == StartMode.AUTO:
+        return "start mode is auto: the window closes by itself"
     missing = document.min_rank_start - document.joined_ranks
     if missing > 0:
         return (

@@ -62,7 +62,7 @@ def drain_lines(document: StateDocument, host: str) -> tuple[str, ...]:
     """Return what draining a host does, at most 5 lines."""
     alive = alive_ranks(document)
     leaving = [rank for rank in alive if rank.host == host]
-    stay = f"{len(alive) - len(leaving)} of {plural(len(alive), 'rank')} go on."
+    stay = _staying(len(alive) - len(leaving), len(alive))
     return (
         f"{plural(len(leaving), 'rank')} of {says(host, 24)} leave after the next average.",
         "They bring what they have done and hand back the rest.",
@@ -78,9 +78,13 @@ def evict_lines(document: StateDocument, rank: int) -> tuple[str, ...]:
     return (
         f"{place_of(rank, hosts.get(rank))} is killed.",
         "Its batches since the last commit are done again by the others.",
-        f"{len(alive) - 1} of {plural(len(alive), 'rank')} go on.",
+        _staying(len(alive) - 1, len(alive)),
         "It cannot come back into this run.",
     )
+
+
+def _staying(left: int, alive: int) -> str:
+    return f"{left} of {plural(alive, 'rank')} {'goes' if left == 1 else 'go'} on."
 
 
 def _window_ends(document: StateDocument) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def cycle_panel(view: ConsoleView) -> CyclePanel:
         ("overhead", Phrase(overhead, overhead_tone)),
         ("volume", Phrase(volume, Tone.DIM)),
     )
-    head = f"{glyph} {cycle} {word.lower()}{f' {pending} → save and end' if is_pending else ''}"
+    head = _head(reduce, cycle, pending=pending, is_long=tone is not Tone.INFO)
     return CyclePanel(
         is_known=True,
         is_pending=is_pending,
@@ -124,10 +124,10 @@ def cycle_panel(view: ConsoleView) -> CyclePanel:
         lines=lines,
         summary=joined(
             [
-                (1, Phrase(head, tone)),
+                (1, Phrase(f"{glyph} {head}", tone)),
                 (2, Phrase(awaited, Tone.WARN)),
-                (3, Phrase(f"last {last.text}", last_tone)),
-                (4, Phrase(f"overhead {_short_overhead(document.elche)}", overhead_tone)),
+                (3, Phrase(f"last {last.text}" if reduce.last_outcome else "", last_tone)),
+                (4, Phrase(_short_overhead(document.elche), overhead_tone)),
                 (5, Phrase(version, Tone.DIM)),
             ],
             SUMMARY_CELLS,
@@ -170,8 +170,16 @@ def overhead_of(elche: ElcheState | None) -> tuple[str, Tone]:
     return text, Tone.WARN if is_over else Tone.OK
 
 
+def _head(reduce: ReduceState, cycle: str, *, pending: str, is_long: bool) -> str:
+    """Return the cycle in a few words; what ends a wait is said once the wait is long."""
+    if reduce.state != "pending":
+        return f"{cycle} under way" if reduce.cycle >= 0 else cycle
+    return f"{cycle} averages, {pending}{' → save and end' if is_long else ''}"
+
+
 def _short_overhead(elche: ElcheState | None) -> str:
-    return percent(elche.overhead if elche else None)
+    known = None if elche is None else finite(elche.overhead)
+    return "" if known is None else f"overhead {percent(known)}"
 
 
 def _tone(part: float | None, *, is_pending: bool) -> Tone:

@@ -34,9 +34,9 @@ _ADVICE: Final = {
     ExitCode.FAILED: "Look at the first critical event: the others follow from it.",
     ExitCode.USAGE: "Correct what is named above and start the run again.",
     ExitCode.WINDOW_FAILED: "Start the missing hosts first, or lower join.min_rank_start.",
-    ExitCode.STOPPED_SAVED: "What was trained until the stop lies in the bundle above.",
+    ExitCode.STOPPED_SAVED: "The bundle holds what was trained until the stop.",
     ExitCode.NOT_SAVED: "Make room or rights where it saves, then start the run again.",
-    ExitCode.INTERRUPTED_SAVED: "What was trained until then lies in the bundle above.",
+    ExitCode.INTERRUPTED_SAVED: "The bundle holds what was trained until then.",
 }
 
 
@@ -57,6 +57,8 @@ class EndPanel:
     """Whatever else is known of it, each at most 240 cells."""
     cause: str
     """The first critical event with its time, at most 240 cells; empty if none was."""
+    cause_label: str
+    """`cause`, or `earlier` where the run ended well in spite of it; at most 8 cells."""
     cause_seq: int | None
     """That event's number, to jump to."""
     facts: tuple[tuple[str, str], ...]
@@ -82,6 +84,7 @@ def end_panel(view: ConsoleView) -> EndPanel:
         reason=says(_spaced(end.reason), 240) if end else "the run has not said why yet",
         details=_details(end),
         cause=f"{first.at[11:19]} {says(first.text, 220)}" if first else "",
+        cause_label="cause" if tone is Tone.BAD else "earlier",
         cause_seq=first.seq if first else None,
         facts=_facts(document),
         advice=_advice(view, document, first),
@@ -92,12 +95,14 @@ def ending_words(document: StateDocument) -> tuple[Tone, str, str]:
     """Return how a run that is over ended: tone, one sentence, and a shorter one; not cut."""
     end = document.end
     title, tone = _title(document), _meaning(document)[1]
-    reason = f": {clean(_spaced(end.reason))}" if end and end.reason else ""
+    why_ended = clean(_spaced(end.reason)) if end else ""
+    reason = f": {why_ended}" if why_ended and why_ended not in title else ""
     detail = clean(end.detail.splitlines()[0]) if end and end.detail.strip() else ""
     why = f", {detail}" if detail and tone is Tone.BAD else ""
     saved = _saved(document)
     text = f"{title}{reason}{why}{f'; saved: {saved}' if saved else ''}"
-    return tone, text, f"{title}{reason}{why or ('; saved' if saved else '')}"
+    is_told = not saved or "and saved" in title
+    return tone, text, f"{title}{reason}{why or ('' if is_told else '; saved')}"
 
 
 def _spaced(reason: str) -> str:
@@ -114,6 +119,7 @@ _NOT_OVER: Final = EndPanel(
     reason="",
     details=(),
     cause="",
+    cause_label="cause",
     cause_seq=None,
     facts=(),
     advice=(),

@@ -11,7 +11,7 @@ from typing import Final
 
 from flodl_console.view.formats import clock_time, count, duration, plural
 from flodl_console.view.model import ConsoleView
-from flodl_console.view.texts import clean, fit, says
+from flodl_console.view.texts import cell_width, clean, fit, says
 from flodl_console.view.tones import Glyph, Tone
 from flodl_core.telemetry.records import EventKind, EventRecord
 
@@ -67,7 +67,7 @@ class EventRow:
     is_folded: bool
     """Whether it has consequences that are not shown."""
     fold_text: str
-    """`+3 that follow`, at most 20 cells; empty without consequences."""
+    """`+3 follow`, at most 20 cells; empty without consequences."""
     rank: int | None
     """The rank to jump to; None if it is about none."""
     host: str | None
@@ -81,6 +81,8 @@ class EventsPanel:
     """Every event that is listed, in order; the cursor follows one of these."""
     rows: tuple[EventRow, ...]
     """The asked part of `seqs`."""
+    where_cells: int
+    """Of the longest place of all known events, so that a list does not move as it scrolls."""
     first_row: int
     """Where `rows` begins in `seqs`."""
     total: int
@@ -143,6 +145,7 @@ def events_panel(
             event_row(event, depth=depth, consequences=following, query=query)
             for event, depth, following in listed_events[first:last]
         ),
+        where_cells=_longest_place(view.events),
         first_row=first,
         total=len(view.events),
         hidden=hidden,
@@ -240,7 +243,7 @@ def event_row(
         severity=event.severity if event.severity in SEVERITIES else says(event.severity, 8),
         tone=tone,
         glyph=glyph,
-        where=_where(event),
+        where=_place(event.rank, event.host),
         text=fit(clean(event.text or event.name.replace("_", " ")), 380) + times,
         fix=says(event.fix, 240),
         who=says(event.who or "", 48),
@@ -248,19 +251,30 @@ def event_row(
         depth=depth,
         consequences=consequences,
         is_folded=consequences > 0 and not is_open,
-        fold_text=f"{sign}{count(consequences)} that follow" if consequences else "",
+        fold_text=_fold_text(sign, consequences),
         rank=event.rank,
         host=event.host,
     )
 
 
-def _where(event: EventRecord) -> str:
-    if event.rank is None and not event.host:
+def _longest_place(events: Sequence[EventRecord]) -> int:
+    places = {(event.rank, event.host) for event in events}
+    return max((cell_width(_place(rank, host)) for rank, host in places), default=0)
+
+
+def _fold_text(sign: str, consequences: int) -> str:
+    if not consequences:
+        return ""
+    return f"{sign}{count(consequences)} {'follows' if consequences == 1 else 'follow'}"
+
+
+def _place(rank: int | None, host: str | None) -> str:
+    if rank is None and not host:
         return "run"
-    host = says(event.host or "", 16)
-    if event.rank is None:
-        return host
-    return fit(f"rank {event.rank}{f' on {host}' if host else ''}", 32)
+    told = says(host or "", 16)
+    if rank is None:
+        return told
+    return fit(f"rank {rank}{f' on {told}' if told else ''}", 32)
 
 
 def _summary(events: Sequence[EventRecord], matching: Sequence[EventRecord], hidden: int) -> str:

@@ -5,11 +5,14 @@ What it is not: a panel.
 Who drives it: the panels.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
+from flodl_console.view.model import ConsoleView
+from flodl_console.view.records import LinkState
 from flodl_console.view.texts import says
 from flodl_console.view.tones import Glyph, Tone
-from flodl_core.ids import ClusterPhase, RankPhase
+from flodl_core.ids import ClusterPhase, ExitCode, RankPhase
 from flodl_core.telemetry.state import RankState, StateDocument
 
 MAX_HOST_CELLS: Final = 24
@@ -31,6 +34,12 @@ PHASE_LOOKS: Final = {
     ClusterPhase.FAILED: (Glyph.BAD, Tone.BAD),
 }
 
+_EARLY_ENDS: Final = {
+    ExitCode.STOPPED_SAVED: "stopped",
+    ExitCode.INTERRUPTED_SAVED: "interrupted",
+}
+"""Ends that the run calls done although samples are left."""
+
 STATE_LOOKS: Final = {
     RankPhase.SPAWNING: (Glyph.STARTING, Tone.INFO, "its process is starting"),
     RankPhase.JOINING: (Glyph.STARTING, Tone.INFO, "it is joining the world"),
@@ -48,6 +57,31 @@ STATE_LOOKS: Final = {
     RankPhase.LOST: (Glyph.BAD, Tone.BAD, "it is lost, its samples go to the others"),
     RankPhase.DONE: (Glyph.OK, Tone.DIM, "its part is over"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseLook:
+    """How the run's phase is shown."""
+
+    glyph: Glyph
+    tone: Tone
+    word: str
+    """At most 12 cells."""
+
+
+def phase_look(view: ConsoleView, document: StateDocument) -> PhaseLook:
+    """Return the phase as it is to be read: a run that died is gone, one cut short not done."""
+    if is_gone(view):
+        return PhaseLook(Glyph.BAD, Tone.BAD, "gone")
+    early = None if document.end is None else _EARLY_ENDS.get(document.end.exit_code)
+    if early is not None and document.phase is ClusterPhase.DONE:
+        return PhaseLook(Glyph.STOPPED, Tone.INFO, early)
+    return PhaseLook(*PHASE_LOOKS[document.phase], document.phase.value)
+
+
+def is_gone(view: ConsoleView) -> bool:
+    """Whether the road to the run has ended although the run told of no end: it was killed."""
+    return view.link is LinkState.ENDED and view.document is not None and not is_over(view.document)
 
 
 def alive_ranks(document: StateDocument) -> tuple[RankState, ...]:

@@ -8,10 +8,12 @@ Who drives it: the Training screen, and any screen that names the run.
 from dataclasses import dataclass
 
 from flodl_console.view.facts import (
-    PHASE_LOOKS,
     alive_ranks,
     host_names,
+    is_gone,
+    is_over,
     lost_ranks,
+    phase_look,
     share_reached,
 )
 from flodl_console.view.formats import (
@@ -31,6 +33,8 @@ from flodl_core.telemetry.state import StateDocument, TrainingState
 
 FIELD_CELLS = 36
 NAME_CELLS = 40
+OF_NOW_UP_TO = 1.05
+"""Above this part of the ideal, the speed is of windows in which more ranks trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,7 @@ class HeaderPanel:
     mode_reason: str
     """Why this mode was chosen, at most 160 cells."""
     phase: str
-    """The phase as a word, at most 12 cells."""
+    """The phase as a word, at most 12 cells; `stopped` and `gone` where it is no longer so."""
     phase_tone: Tone
     phase_glyph: Glyph
     progress: float | None
@@ -79,10 +83,10 @@ def header_panel(view: ConsoleView) -> HeaderPanel | None:
     if document is None:
         return None
     run, training = document.run, document.training
-    glyph, tone = PHASE_LOOKS[document.phase]
+    look = phase_look(view, document)
     name, mode = says(run.name or run.id, NAME_CELLS), says(run.mode, 16)
     title = (
-        Phrase(f"{glyph} {document.phase.value}", tone),
+        Phrase(f"{look.glyph} {look.word}", look.tone),
         Phrase(f"  {name}", Tone.ACCENT),
         Phrase(f"  {mode}", Tone.INFO),
     )
@@ -91,12 +95,12 @@ def header_panel(view: ConsoleView) -> HeaderPanel | None:
         run_id=says(run.id, 16),
         mode=mode,
         mode_reason=says(run.mode_reason, 160),
-        phase=document.phase.value,
-        phase_tone=tone,
-        phase_glyph=glyph,
+        phase=look.word,
+        phase_tone=look.tone,
+        phase_glyph=look.glyph,
         progress=_progress(training),
         progress_text=_progress_text(training),
-        fields=_fields(document),
+        fields=_fields(document, goes_on=not (is_over(document) or is_gone(view))),
         report=says(document.report or "", 240),
         title=fit_line(title, 76),
     )
@@ -163,12 +167,16 @@ def _progress_text(training: TrainingState | None) -> str:
     return f"{percent(_progress(training))}  {done} / {total} samples"
 
 
-def _fields(document: StateDocument) -> tuple[HeaderField, ...]:
+_OF_NOW = frozenset({"eta", "rate", "ideal"})
+"""What is true only while the run goes on."""
+
+
+def _fields(document: StateDocument, *, goes_on: bool) -> tuple[HeaderField, ...]:
     fields = [*_training_fields(document), *_run_fields(document)]
     return tuple(
         HeaderField(key=key, text=fit(text, FIELD_CELLS), tone=tone, priority=priority)
         for key, text, tone, priority in fields
-        if text
+        if text and (goes_on or key not in _OF_NOW)
     )
 
 
@@ -199,6 +207,8 @@ def _training_fields(document: StateDocument) -> list[_Field]:
 def _ideal(training: TrainingState, reached: float | None) -> str:
     if training.ideal_throughput is None:
         return ""
+    if reached is not None and reached > OF_NOW_UP_TO:
+        return f"ideal now {rate(training.ideal_throughput)}/s"
     return f"{percent(reached)} of ideal {rate(training.ideal_throughput)}/s"
 
 

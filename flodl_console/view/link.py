@@ -8,6 +8,7 @@ Who drives it: every screen shows it as its first or last line.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from flodl_console.view.facts import is_gone, is_over
 from flodl_console.view.formats import bounded, duration, finite
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.records import LinkState, PlaybackMoved, SourceKind
@@ -29,6 +30,8 @@ class LinkLook(StrEnum):
     DISCONNECTED = "disconnected"
     ENDED = "ended"
     """The run is over and gone; what is shown is its last word."""
+    GONE = "gone"
+    """The run is gone and has not said how it ended: it was killed."""
     PLAYING = "playing"
     PAUSED = "paused"
 
@@ -52,16 +55,19 @@ class LinkBanner:
     """Age of what is shown; None if nothing is shown."""
     position: float | None
     """Where a replay or demo stands, 0 to 1; None for a live run."""
+    is_whole: bool
+    """Whether the whole sentence is worth more than one line of a narrow terminal."""
 
 
 def link_banner(view: ConsoleView) -> LinkBanner:
     """Return the banner of this moment."""
     look = _look(view)
     glyph, tone = _LOOKS[look]
+    has_run_out = _has_run_out(view)
     text, short = _words(view, look)
     return LinkBanner(
         look=look,
-        tone=tone,
+        tone=Tone.WARN if has_run_out else tone,
         glyph=glyph,
         word=look.value,
         text=fit(text, TEXT_CELLS),
@@ -69,6 +75,7 @@ def link_banner(view: ConsoleView) -> LinkBanner:
         is_current=view.is_current,
         age_s=view.age_s,
         position=_position(view.playback),
+        is_whole=look in _TROUBLES or has_run_out,
     )
 
 
@@ -78,9 +85,12 @@ _LOOKS = {
     LinkLook.STALE: (Glyph.WARN, Tone.WARN),
     LinkLook.DISCONNECTED: (Glyph.BAD, Tone.BAD),
     LinkLook.ENDED: (Glyph.STOPPED, Tone.DIM),
+    LinkLook.GONE: (Glyph.BAD, Tone.BAD),
     LinkLook.PLAYING: (Glyph.PINNED, Tone.ACCENT),
     LinkLook.PAUSED: (Glyph.PAUSED, Tone.ACCENT),
 }
+
+_TROUBLES = frozenset({LinkLook.DISCONNECTED, LinkLook.ENDED, LinkLook.GONE})
 
 _BY_LINK = {
     LinkState.LOADING: LinkLook.LOADING,
@@ -93,6 +103,8 @@ _BY_LINK = {
 def _look(view: ConsoleView) -> LinkLook:
     if view.playback is not None and view.link is LinkState.LIVE:
         return LinkLook.PAUSED if view.playback.is_paused else LinkLook.PLAYING
+    if is_gone(view):
+        return LinkLook.GONE
     return LinkLook.STALE if view.is_stale else _BY_LINK[view.link]
 
 
@@ -115,10 +127,25 @@ def _words(view: ConsoleView, look: LinkLook) -> tuple[str, str]:
             retry = _retry(view)
             return f"disconnected{reason}{shown}{retry}", f"disconnected{shown}{retry}"
         case LinkLook.ENDED:
-            return f"ended{reason or ': the run is over, shown is its last word'}", "ended"
+            said = detail.removeprefix("the run has ended: ")
+            return f"ended: {said or 'the run is over, shown is its last word'}", "ended"
+        case LinkLook.GONE:
+            return f"gone{reason}", "gone: the run left no word of its end"
     where = _where(view)
     kind = "demo" if view.source is SourceKind.DEMO else "replay"
+    if _has_run_out(view):
+        ends = "the record ends here and does not say how the run ended"
+        return f"{look.value} {where}: {ends}; {label}", f"{look.value} {where}, no end recorded"
     return f"{look.value} {where}, {kind} of {label}", f"{look.value} {where}"
+
+
+def _has_run_out(view: ConsoleView) -> bool:
+    """Whether a replay stands at the end of a record that tells of no end of the run."""
+    playback, document = view.playback, view.document
+    if playback is None or document is None or view.source is not SourceKind.REPLAY:
+        return False
+    is_last = view.link is LinkState.LIVE and playback.position_s >= playback.length_s
+    return is_last and not is_over(document)
 
 
 def _retry(view: ConsoleView) -> str:

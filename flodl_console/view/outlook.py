@@ -63,7 +63,7 @@ def _outcomes(document: StateDocument, *, is_met: bool) -> tuple[str, str]:
     is_manual = document.start_mode == StartMode.MANUAL
     short = document.min_rank_start - document.joined_ranks
     if is_manual:
-        window = "nothing happens: the operator starts the run"
+        window = "it stays open: the operator starts the run"
         cap = "the run fails: nobody started it" if is_met else "the run fails: no quorum"
         return window, cap
     if is_met:

@@ -12,7 +12,7 @@ from flodl_console.view.tones import Glyph
 ASCII_TWINS: Final = {
     Glyph.OK.value: "+",
     Glyph.INFO.value: ".",
-    Glyph.WARN.value: "^",
+    Glyph.WARN.value: "!",
     Glyph.BAD.value: "X",
     Glyph.RUNNING.value: "*",
     Glyph.WAITING.value: "o",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flodl_console.view.events import EventRow, event_row
-from flodl_console.view.facts import STATE_LOOKS, place_of
+from flodl_console.view.facts import GONE, STATE_LOOKS, place_of
 from flodl_console.view.formats import (
     ABSENT,
     age_of,
@@ -28,7 +28,7 @@ from flodl_console.view.formats import (
 from flodl_console.view.marks import UNMARKED, RankMark, mark_ranks
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.rank_cells import LATE_PART, URGENT_PART, batches_of, look_of
-from flodl_console.view.texts import fit, says
+from flodl_console.view.texts import clean, fit, says
 from flodl_console.view.tones import Glyph, Tone
 from flodl_console.view.waits import WaitRow, wait_rows
 from flodl_core.telemetry.records import WindowRecord
@@ -141,7 +141,7 @@ def rank_detail(view: ConsoleView, rank: int) -> RankDetail:
         note=fit(marked.note, 120),
         heartbeat=_heartbeat(found),
         progress=_progress(found),
-        groups=(_work(found, document), _averaging(found), _device(found)),
+        groups=(_work(found, document, note=marked.note), _averaging(found), _device(found)),
         trends=_trends(view.windows[-MAX_TREND:], rank),
         waits=tuple(row for row in wait_rows(document) if row.rank == rank),
         events=_events(view, rank),
@@ -189,7 +189,7 @@ def _heartbeat(rank: RankState) -> SignalGauge:
         label="heartbeat",
         text=age_of(rank.heartbeat_age_s, rank.heartbeat_ceiling_s),
         fraction=part,
-        outcome="then it is lost, unless it burns CPU",
+        outcome=_over(rank) or "then it is lost, unless it burns CPU",
         tone=_age_tone(part),
     )
 
@@ -200,9 +200,16 @@ def _progress(rank: RankState) -> SignalGauge:
         label="progress",
         text=age_of(rank.progress_age_s, rank.progress_ceiling_s),
         fraction=part,
-        outcome="then it is evicted" if part is not None else "it holds no work",
+        outcome=_over(rank) or ("then it is evicted" if part is not None else "it holds no work"),
         tone=_age_tone(part),
     )
+
+
+def _over(rank: RankState) -> str:
+    """Return why a rank's signals mean nothing any more; empty while it takes part."""
+    if rank.state not in GONE:
+        return ""
+    return "it is waited for no more"
 
 
 def _age_tone(part: float | None) -> Tone:
@@ -217,24 +224,27 @@ def _row(label: str, text: str, tone: Tone = Tone.INFO) -> DetailRow:
     return DetailRow(label=label, text=fit(text, 60), tone=Tone.DIM if text == ABSENT else tone)
 
 
-def _work(rank: RankState, document: StateDocument) -> DetailGroup:
+def _work(rank: RankState, document: StateDocument, *, note: str) -> DetailGroup:
+    is_gone = rank.state in GONE
     elche = document.elche
     counts = elche.batch_counts if elche else ()
-    planned = count(counts[rank.rank]) if rank.rank < len(counts) else ABSENT
+    planned = count(counts[rank.rank]) if rank.rank < len(counts) and not is_gone else ABSENT
     is_anchor = elche is not None and elche.anchor_rank == rank.rank
+    unit = " batches, the anchor" if is_anchor else " batches"
     speed = milliseconds(rank.ms_per_batch)
     rows = [
         _row("this window", f"{batches_of(rank)} batches"),
-        _row("next window", planned + (" batches, the anchor" if is_anchor else " batches")),
+        _row("next window", planned if planned == ABSENT else planned + unit),
         _row("ms/batch", speed if speed == ABSENT else f"{speed} ms"),
-        _row("samples/s", rate(rank.throughput)),
+        _row("samples/s", ABSENT if is_gone else rate(rank.throughput)),
         _row("all batches", count(rank.batch_count)),
-        _row("trained", f"{count(rank.samples)} samples, {percent(rank.share)} of all"),
+        _row("trained", f"{count(rank.samples)} samples"),
+        _row("share", f"{percent(rank.share)} of all trained"),
         _row("loss", number(rank.loss)),
     ]
     if rank.throttled:
         rows.append(_row("throttled", "yes: no other batch in this window", Tone.WARN))
-    if rank.cause:
+    if rank.cause and clean(rank.cause) not in note:
         rows.append(_row("cause", says(rank.cause, 60), Tone.BAD))
     return DetailGroup(title="Work", rows=tuple(rows))
 

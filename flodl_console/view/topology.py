@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from flodl_console.view.facts import GONE, MAX_HOST_CELLS, PHASE_LOOKS, host_names, lost_ranks
+from flodl_console.view.facts import GONE, MAX_HOST_CELLS, host_names, lost_ranks, phase_look
 from flodl_console.view.formats import age_of, number_ranges, plural
 from flodl_console.view.marks import UNMARKED, Marked, mark_ranks
 from flodl_console.view.model import ConsoleView
@@ -92,7 +92,7 @@ def topology_panel(view: ConsoleView) -> TopologyPanel:
         for host in dict.fromkeys((*members, *host_names(document)))
     ]
     expected = [_expected(host) for host in document.expected_hosts]
-    root = _Node(_launcher(document), (*hosts, *expected))
+    root = _Node(_launcher(view, document), (*hosts, *expected))
     return TopologyPanel(
         lines=tuple(_lines(root, guides="", is_last=True, is_root=True)),
         summary=_summary(document),
@@ -124,17 +124,17 @@ def _line(line: TreeLine, guides: str) -> TreeLine:
     )
 
 
-def _launcher(document: StateDocument) -> TreeLine:
-    glyph, tone = PHASE_LOOKS[document.phase]
+def _launcher(view: ConsoleView, document: StateDocument) -> TreeLine:
+    look = phase_look(view, document)
     port = f", port {document.run.port}" if document.run.port is not None else ""
     pid = f", pid {document.run.pid}" if document.run.pid is not None else ""
     return TreeLine(
         key="root",
         kind=NodeKind.LAUNCHER,
         guides="",
-        text=f"launcher  {document.phase.value}{port}{pid}",
-        glyph=glyph,
-        tone=tone,
+        text=f"launcher  {look.word}{port}{pid}",
+        glyph=look.glyph,
+        tone=look.tone,
         host=None,
         rank=None,
     )
@@ -212,7 +212,8 @@ def _host_text(
 def _rank(rank: RankState, marked: Marked) -> _Node:
     glyph, tone = look_of(rank, marked.mark)
     heard = age_of(rank.heartbeat_age_s, rank.heartbeat_ceiling_s)
-    told = clean(marked.note) or f"{batches_of(rank)} batches, heard {heard}"
+    note = clean(marked.note).removeprefix(f"{rank.state.value}: ")
+    told = note or f"{batches_of(rank)} batches, heard {heard}"
     text = f"rank {rank.rank}  {says(rank.device, 12)}  {rank.state.value}  {told}"
     return _Node(
         TreeLine(

@@ -16,6 +16,7 @@ from flodl_console.view.ending import ending_words
 from flodl_console.view.facts import (
     alive_ranks,
     host_names,
+    is_gone,
     is_over,
     lost_ranks,
     place_of,
@@ -174,6 +175,8 @@ def _judge(
     waits: tuple[WaitRow, ...],
     marks: Mapping[int, Marked],
 ) -> _Finding:
+    if is_gone(view):
+        return _gone(document)
     if is_over(document):
         tone, text, short = ending_words(document)
         return _Finding(tone, text, short)
@@ -187,6 +190,19 @@ def _judge(
         return _forming(document, waits)
     stop = _stop_asked(view.events, document)
     return stop or _progressing(document, waits=waits, marks=marks)
+
+
+def _gone(document: StateDocument) -> _Finding:
+    """Return what is left of a run that told of no end; the line above it says why."""
+    saved = document.checkpoint
+    version = None if saved is None else saved.version
+    if saved is None or saved.path is None:
+        kept = "nothing was saved"
+    else:
+        kept = "its last save remains" if version is None else f"version {count(version)} is saved"
+    head = "the run is gone, nothing trains any more"
+    text = f"{head}; {kept}; what is shown is the last that was heard of it"
+    return _Finding(Tone.BAD, text, f"{head}; {kept}")
 
 
 _SHORT_OUTCOMES: Final = {

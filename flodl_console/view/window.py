@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flodl_console.view.facts import MAX_HOST_CELLS, OPEN_PHASES, PHASE_LOOKS
+from flodl_console.view.facts import MAX_HOST_CELLS, OPEN_PHASES, is_gone, phase_look
 from flodl_console.view.formats import (
     clock_time,
     count,
@@ -41,7 +41,7 @@ class Countdown:
     label: str
     """`window` or `gives up`."""
     text: str
-    """`closes in 4 m 12 s`, at most 32 cells."""
+    """`closes in 4 m 12 s`, at most 32 cells; empty where there is nothing to say of it."""
     outcome: str
     """What happens at zero, one clause, at most 120 cells."""
     remaining_s: float | None
@@ -123,7 +123,7 @@ class WindowPanel:
     window: Countdown
     cap: Countdown
     start_mode: str
-    """Who closes the window, in words, at most 60 cells."""
+    """Who closes the window, in words, at most 60 cells; empty once it is closed."""
     hosts: tuple[HostRow, ...]
     """In the order of their ranks."""
     expected: tuple[str, ...]
@@ -147,23 +147,23 @@ def window_panel(view: ConsoleView) -> WindowPanel | None:
     document = view.document
     if document is None:
         return None
-    is_open = document.phase in OPEN_PHASES
+    is_open = document.phase in OPEN_PHASES and not is_gone(view)
     outlook = window_outlook(document) if is_open else None
-    glyph, tone = PHASE_LOOKS[document.phase]
+    look = phase_look(view, document)
     headline = outlook.text if outlook else _closed(document)
     short = outlook.short if outlook else headline
     refusals = _refusals(document)
     line, hint = _join(document, is_open=is_open)
     return WindowPanel(
         is_open=is_open,
-        phase=document.phase.value,
-        phase_tone=tone,
-        phase_glyph=glyph,
+        phase=look.word,
+        phase_tone=look.tone,
+        phase_glyph=look.glyph,
         headline=fit(headline, 156),
         quorum=_quorum(document),
         window=_window_clock(document, outlook),
         cap=_cap_clock(document, outlook),
-        start_mode=_MODES.get(document.start_mode, says(document.start_mode, 60)),
+        start_mode=_mode_words(document) if is_open else "",
         hosts=tuple(_host(member) for member in document.members),
         expected=tuple(says(host, MAX_HOST_CELLS) for host in document.expected_hosts),
         expected_text=_expected(document),
@@ -171,8 +171,12 @@ def window_panel(view: ConsoleView) -> WindowPanel | None:
         refusals_text=_refused(document, len(refusals)),
         join_line=line,
         join_hint=hint,
-        summary=fit_line((Phrase(f"{glyph} ", tone), Phrase(short, tone)), 78),
+        summary=fit_line((Phrase(f"{look.glyph} ", look.tone), Phrase(short, look.tone)), 78),
     )
+
+
+def _mode_words(document: StateDocument) -> str:
+    return _MODES.get(document.start_mode, says(document.start_mode, 60))
 
 
 def _closed(document: StateDocument) -> str:
@@ -203,14 +207,15 @@ def _window_clock(document: StateDocument, outlook: WindowOutlook | None) -> Cou
     if outlook is None:
         text = "closed"
     else:
-        text = "over" if left_s is None else f"closes in {duration(left_s)}"
+        ends = "is over" if document.start_mode == StartMode.MANUAL else "closes"
+        text = "over" if left_s is None else f"{ends} in {duration(left_s)}"
     is_soon = left_s is not None and left_s < SOON_S
     return Countdown(
         label="window",
         text=text,
         outcome=fit(outlook.window_outcome, 120) if outlook else "",
         remaining_s=left_s,
-        fraction_left=part_of(left_s, whole_s),
+        fraction_left=part_of(left_s, whole_s) if outlook else None,
         tone=Tone.WARN if is_soon else Tone.INFO,
     )
 
@@ -221,10 +226,10 @@ def _cap_clock(document: StateDocument, outlook: WindowOutlook | None) -> Countd
     is_soon = left_s is not None and left_s < SOON_S
     return Countdown(
         label="gives up",
-        text="closed" if outlook is None else f"gives up in {duration(left_s)}",
+        text="" if outlook is None else f"gives up in {duration(left_s)}",
         outcome=fit(outlook.cap_outcome, 120) if outlook else "",
         remaining_s=left_s,
-        fraction_left=part_of(left_s, whole_s),
+        fraction_left=part_of(left_s, whole_s) if outlook else None,
         tone=Tone.BAD if is_soon else Tone.INFO,
     )
 

@@ -13,6 +13,7 @@ from textual.reactive import reactive
 from textual.suggester import SuggestFromList
 from textual.widgets import Input, Static
 
+from flodl_console.renderables.phrase_strip import CHOSEN
 from flodl_console.themes import tone_style
 from flodl_console.view.tones import Glyph, Tone
 
@@ -22,7 +23,7 @@ class FormRow(Horizontal):
 
     DEFAULT_CSS = """
     FormRow { height: 1; width: 1fr; }
-    FormRow > .label { width: 11; }
+    FormRow > .label { width: 12; }
     FormRow > Input { width: 28; }
     FormRow > .note {
         width: 1fr; height: 1; padding: 0 0 0 2; text-wrap: nowrap; text-overflow: ellipsis;
@@ -30,6 +31,7 @@ class FormRow(Horizontal):
     """
 
     input = getters.query_one(Input)
+    label = getters.query_one(".label", Static)
     note = getters.query_one(".note", Static)
 
     complaint: reactive[str] = reactive("", init=False)
@@ -53,7 +55,7 @@ class FormRow(Horizontal):
 
     def compose(self) -> ComposeResult:
         """Yield the three parts."""
-        yield Static(Text(self._label), classes="label")
+        yield Static(Text(f" {self._label}"), classes="label")
         suggester = SuggestFromList(self._choices) if self._choices else None
         yield Input(
             self._value,
@@ -67,6 +69,14 @@ class FormRow(Horizontal):
     def on_mount(self) -> None:
         """Show what the setting is."""
         self._draw()
+
+    def on_descendant_focus(self) -> None:
+        """Mark the row in which one types."""
+        self.label.update(Text(f"{CHOSEN}{self._label}", "bold"))
+
+    def on_descendant_blur(self) -> None:
+        """Take the mark away."""
+        self.label.update(Text(f" {self._label}"))
 
     def watch_complaint(self) -> None:
         """Say what is wrong."""

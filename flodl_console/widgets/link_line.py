@@ -1,6 +1,7 @@
 """One sentence below the first line, where the road to the run is not as it should be.
 
-What it is: the banner of loading, stale, disconnected, ended and paused.
+What it is: the banner of loading, stale, disconnected, ended, gone and paused; more than
+one line where the reason must not be cut.
 What it is not: shown while all is well.
 Who drives it: `ConsoleScreen` sets both phrases; empty ones hide the line.
 """
@@ -18,13 +19,17 @@ class LinkLine(Widget):
     """A line that takes no room while it has nothing to say."""
 
     DEFAULT_CSS = """
-    LinkLine { height: 1; width: 1fr; background: $surface; padding: 0 1; display: none; }
+    LinkLine {
+        height: auto; max-height: 3; width: 1fr; background: $surface; padding: 0 1; display: none;
+    }
     """
 
-    long: reactive[Phrase] = reactive(Phrase(""))
+    long: reactive[Phrase] = reactive(Phrase(""), layout=True)
     """The whole sentence."""
-    short: reactive[Phrase] = reactive(Phrase(""))
+    short: reactive[Phrase] = reactive(Phrase(""), layout=True)
     """The same for a narrow terminal."""
+    is_whole: reactive[bool] = reactive(default=False, layout=True)
+    """Whether the whole sentence is shown wherever, on more lines if it must be."""
 
     def watch_long(self, phrase: Phrase) -> None:
         """Take room only with a text."""
@@ -33,4 +38,7 @@ class LinkLine(Widget):
     def render(self) -> Text:
         """Draw the sentence that fits."""
         fits = cell_width(self.long.text) <= self.size.width
-        return toned((self.long if fits else self.short,), self.app.theme)
+        text = toned((self.long if fits or self.is_whole else self.short,), self.app.theme)
+        text.no_wrap = not self.is_whole
+        text.overflow = "fold" if self.is_whole else "ellipsis"
+        return text

@@ -333,6 +333,32 @@ async def test_no_cursor_blinks(keys: tuple[str, ...]) -> None:
         assert not focused.cursor_blink
 
 
+@pytest.mark.parametrize("width", [60, 80])
+async def test_why_a_run_is_gone_stands_whole_at_every_width(width: int) -> None:
+    killed = "the launcher ended without a word: it was killed, or its machine failed; bye"
+    records = [*scene("training"), link(LinkState.ENDED, killed)]
+    async with console(FakeFeed(records), size=(width, 24)) as pilot:
+        first, *rest = screen_text(pilot).splitlines()
+        assert first.endswith("✗ gone")
+        assert f"gone: {killed}" in " ".join(" ".join(rest).split())
+        assert "the run is gone, nothing trains any more" in " ".join(" ".join(rest).split())
+        assert "● training" not in screen_text(pilot)
+
+
+async def test_a_console_that_only_looks_says_so_in_its_first_line() -> None:
+    records = [opened(is_read_only=True), *scene("training")[1:]]
+    async with console(FakeFeed(records)) as pilot:
+        assert screen_text(pilot).splitlines()[0].endswith("● live, read-only")
+
+
+async def test_no_key_acts_once_the_console_is_being_left() -> None:
+    async with console(FakeFeed(scene("training"))) as pilot:
+        app = app_of(pilot)
+        assert app.check_action("export", ())
+        app.action_detach()
+        assert not app.check_action("export", ())
+
+
 async def test_leaving_closes_the_feed() -> None:
     feed = FakeFeed(scene("training"))
     async with console(feed) as pilot:

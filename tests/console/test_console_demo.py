@@ -171,6 +171,19 @@ def test_training_gives_fast_ranks_more_batches():
     assert document.training.throughput < document.training.ideal_throughput
 
 
+def test_after_a_loss_the_speed_is_soon_that_of_the_ranks_that_go_on():
+    run = open_scenario("lost")
+    lost_s = next(row.uptime_s for row in events("lost") if row.name == "rank_lost")
+    for after_s in (4.0, 8.0, 30.0):
+        training = run.document_at(lost_s + after_s).training
+        assert 0.9 < training.throughput / training.ideal_throughput < 1.0
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_no_run_is_called_like_what_became_of_it(name):
+    assert showcase(name)[1].run.name == f"demo-{name}"
+
+
 def test_the_anchor_grows_until_averaging_takes_less_than_its_target():
     rows = open_scenario("training").windows_until(600.0).records
     assert rows[0].anchor == 10

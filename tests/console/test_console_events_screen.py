@@ -5,7 +5,7 @@ from console_support import FakeFeed, console, opened, scene, screen_text, settl
 from textual.pilot import Pilot
 
 from flodl_console.app import ConsoleApp
-from flodl_console.renderables.event_lines import MAX_DETAIL_LINES, event_detail, event_line
+from flodl_console.renderables.event_lines import MAX_DETAIL_LINES, event_detail, event_lines
 from flodl_console.renderables.wrapping import line_cells
 from flodl_console.screens.events import EventsScreen
 from flodl_console.view.events import EventRow
@@ -91,10 +91,21 @@ def row(**fields: object) -> EventRow:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
 def test_a_row_fits_its_width_and_ends_with_its_count(width: int) -> None:
-    line = event_line(row(), width=width)
+    (line,) = event_lines([row()], width=width)
     assert line_cells(line) <= width
     assert text_of(line).endswith("×3")
     assert "14:03:07" in text_of(line)
+
+
+PLACES = (("run", "one"), ("rank 1 on red", "two"))
+
+
+def test_the_column_of_places_is_as_wide_as_its_longest() -> None:
+    rows = [row(where=where, text=text, depth=0) for where, text in PLACES]
+    for width in (80, 120):
+        first, second = (text_of(line) for line in event_lines(rows, width=width))
+        assert first.index("one") == second.index("two")
+        assert "rank 1 on red  two" in second
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])

@@ -336,7 +336,7 @@ async def test_a_launcher_that_was_killed_left_no_word(training, tmp_path):
         server.override["/state.json"] = always(b"")
         seen = await until(records, LinkChanged, state=LinkState.ENDED)
     assert documents_of(seen) == []
-    assert seen[-1].detail.startswith("the launcher is gone without a word")
+    assert seen[-1].detail.startswith("the launcher ended without a word")
 
 
 async def test_a_live_directory_means_another_try(training, tmp_path):

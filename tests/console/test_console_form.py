@@ -202,6 +202,7 @@ class TestTheScreen:
             assert "✗ port 1337 is taken by process 7" in screen_text(pilot)
             assert "fix: give --port 0" in screen_text(pilot)
             launcher.answer = FakeFeed(scene("waiting"))
+            assert "being started" not in screen_text(pilot)
             await press(pilot, "enter")
             assert len(launcher.asked) == 2
             assert pilot.app.current_mode == "window"
@@ -224,6 +225,22 @@ class TestTheScreen:
             for key in ("1", "2", "5", "s", "x", "c", "y", "w", "a", "space"):
                 await press(pilot, key, "escape")
                 assert pilot.app.current_mode == "form"
+
+    async def test_the_key_bar_says_what_enter_does_and_a_mark_where_one_types(self) -> None:
+        async with console(None, launch=Launcher(FakeFeed())) as pilot:
+            await press(pilot, *"digits")
+            assert "→job" in screen_text(pilot)
+            assert "Enter Next field" in screen_text(pilot)
+            await press(pilot, *["enter"] * len(FORM_FIELDS))
+            assert "→job" not in screen_text(pilot)
+            assert "Enter Launch" in screen_text(pilot)
+
+    async def test_what_a_field_means_is_whole_at_80_columns(self) -> None:
+        async with console(None, launch=Launcher(FakeFeed())) as pilot:
+            await press(pilot, *"digits")
+            shown = screen_text(pilot)
+            assert "…" not in shown
+            assert all(asked.meaning in shown for asked in FORM_FIELDS)
 
     async def test_arrows_and_tab_move_between_fields(self) -> None:
         async with console(None, launch=Launcher(FakeFeed())) as pilot:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from console_support import opened, scene
+from console_support import link, opened, scene
 
 from flodl_console.feed.demo import DemoFeed
 from flodl_console.feed.live import LiveFeed
@@ -13,9 +13,10 @@ from flodl_console.running import farewell
 from flodl_console.settings import ConsoleSettings
 from flodl_console.view.fold import fold
 from flodl_console.view.model import ConsoleView, initial
-from flodl_console.view.records import SourceKind
+from flodl_console.view.records import LinkState, SourceKind
 from flodl_core.errors import ConfigError
 from flodl_core.ids import RunId
+from flodl_core.telemetry.replay import NoRecordError
 from flodl_core.telemetry.run_directory import RunDirectory
 
 
@@ -37,7 +38,18 @@ def test_a_scenario_that_is_none_is_refused_before_anything_is_drawn() -> None:
 
 
 def test_a_record_is_played_again(tmp_path: Path) -> None:
+    records = tmp_path / "records"
+    records.mkdir()
+    (records / "root.jsonl").touch()
     assert isinstance(open_feed(ConsoleSettings(replay=tmp_path)), ReplayFeed)
+    assert isinstance(open_feed(ConsoleSettings(replay=records)), ReplayFeed)
+
+
+def test_a_directory_without_a_record_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    with pytest.raises(NoRecordError, match="holds no record of a run"):
+        open_feed(ConsoleSettings(replay=tmp_path))
+    with pytest.raises(NoRecordError, match="is no directory"):
+        open_feed(ConsoleSettings(replay=tmp_path / "none"))
 
 
 def test_an_address_is_a_live_run(tmp_path: Path) -> None:
@@ -78,8 +90,18 @@ def test_a_run_that_goes_on_is_found_again() -> None:
 
 def test_a_run_that_has_ended_says_how() -> None:
     words = farewell(view_of(*scene("failed", at_s=100_000.0)))
-    assert words.startswith("failed has ended")
+    assert words.startswith("demo-failed has ended")
     assert words.endswith("(exit code 1)")
+
+
+def test_of_a_run_that_was_killed_it_is_not_said_that_it_goes_on() -> None:
+    killed = view_of(*scene("training"), link(LinkState.ENDED, "the launcher was killed"))
+    assert farewell(killed) == "demo-training is gone: the launcher was killed"
+
+
+def test_of_a_run_that_does_not_answer_nothing_is_promised() -> None:
+    mute = view_of(*scene("training"), link(LinkState.DISCONNECTED, "no answer"))
+    assert "goes on is not known" in farewell(mute)
 
 
 def test_nothing_is_said_of_a_playback_or_of_nothing() -> None:

@@ -85,7 +85,7 @@ async def test_a_clear_yes_starts_and_the_runs_words_are_shown() -> None:
         desk = desk_of(pilot, clock)
         await desk.press("s", "tab", "enter")
         assert feed.asked == [("start", {})]
-        assert "the world forms with 3 ranks" in desk.text
+        assert "accepted: the world forms with 3 ranks" in desk.text
 
 
 async def test_what_the_run_refuses_is_shown_with_its_fix() -> None:
@@ -181,7 +181,7 @@ async def test_a_stop_wants_the_runs_name_typed(key: str, kind: str) -> None:
         await desk.press(key, "tab", "enter")
         assert isinstance(desk.app.screen, ConfirmScreen)
         assert feed.asked == []
-        await desk.type("trainin")
+        await desk.type("demo-trainin")
         assert desk.app.screen.answers.marked == 0
         await desk.type("g")
         assert desk.app.screen.answers.marked == 1
@@ -244,6 +244,16 @@ async def test_drain_asks_which_host_where_no_cursor_is_and_then_confirms() -> N
         assert "2 ranks of blue leave after the next average." in desk.text
         await desk.press("tab", "enter")
         assert feed.asked == [("drain", {"host": "blue"})]
+
+
+@pytest.mark.parametrize("key", ["d", "e"])
+async def test_no_choice_is_offered_where_each_would_be_refused(key: str) -> None:
+    clock, feed = FakeClock(), FakeFeed(scene("waiting"))
+    async with console(feed, clock=clock) as pilot:
+        desk = desk_of(pilot, clock)
+        await desk.press("1", key)
+        assert not isinstance(desk.app.screen, ChoiceScreen)
+        assert "▲ the run is not training yet: it is waiting" in desk.text
 
 
 async def test_escape_in_a_choice_asks_nothing() -> None:

@@ -60,13 +60,20 @@ def test_an_idle_cycle_waits_for_nothing():
     assert panel.overhead == "3.1 % of the window, target 5.0 %"
     assert panel.volume == "12.3 MiB by cpu"
     assert text_of(panel.summary) == (
-        "○ cycle 41 idle  last 42.0 ms, committed  overhead 3.1 %  version 40"
+        "○ cycle 41 under way  last 42.0 ms, committed  overhead 3.1 %  version 40"
     )
 
 
 def test_before_the_first_cycle_there_is_no_number():
     panel = cycle_panel(view_of(training(reduce=reducing(state="idle", cycle=-1))))
     assert panel.cycle == "no cycle yet"
+    assert text_of(panel.summary).startswith("○ no cycle yet  ")
+
+
+def test_before_the_first_average_its_line_says_nothing_of_a_last_one():
+    first = reducing(state="idle", cycle=-1, last_outcome=None, last_sync_ms=None)
+    panel = cycle_panel(view_of(training(reduce=first)))
+    assert text_of(panel.summary) == "○ no cycle yet  version 40"
 
 
 def test_a_pending_cycle_shows_its_time_against_the_ceiling_and_what_follows():
@@ -75,7 +82,14 @@ def test_a_pending_cycle_shows_its_time_against_the_ceiling_and_what_follows():
     assert panel.gauge == pytest.approx(12.1 / 300)
     assert panel.outcome == "the last commit is saved and the run ends"
     assert dict(panel.lines)["state"].text == "Pending  12.1 / 300 s"
-    assert text_of(panel.summary).startswith("◐ cycle 41 pending 12.1 / 300 s → save and end")
+    assert text_of(panel.summary).startswith("◐ cycle 41 averages, 12.1 / 300 s  ")
+
+
+def test_only_a_long_average_says_in_its_line_that_the_run_would_end():
+    short = cycle_panel(view_of(training(reduce=reducing(pending_s=0.1))))
+    assert "save and end" not in text_of(short.summary)
+    long = cycle_panel(view_of(training(reduce=reducing(pending_s=31.0))))
+    assert text_of(long.summary).startswith("◐ cycle 41 averages, 31.0 / 300 s → save and end")
 
 
 @pytest.mark.parametrize(

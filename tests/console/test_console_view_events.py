@@ -47,16 +47,23 @@ def test_the_newest_root_causes_come_first_and_what_follows_is_folded():
     assert panel.seqs == (20, 10, 2, 1)
     cause = panel.rows[1]
     assert (cause.depth, cause.consequences, cause.is_folded) == (0, 2, True)
-    assert cause.fold_text == "+2 that follow"
+    assert cause.fold_text == "+2 follow"
     assert (panel.hidden, panel.total) == (2, 6)
     assert panel.summary == "6 of 6 events · 3 critical · 2 folded"
+
+
+def test_the_room_for_places_is_that_of_the_longest_known_one_even_out_of_sight():
+    known = (event(1, rank=11, host="blue"), event(2), event(3))
+    panel = events_panel(view_of(training(), events=known), EventQuery(), max_rows=1)
+    assert [row.where for row in panel.rows] == ["run"]
+    assert panel.where_cells == len("rank 11 on blue")
 
 
 def test_an_unfolded_cause_has_its_consequences_under_it_in_order_of_time():
     panel = listed(EventQuery(unfolded=frozenset({10})))
     assert panel.seqs == (20, 10, 11, 12, 2, 1)
     assert [row.depth for row in panel.rows] == [0, 0, 1, 1, 0, 0]
-    assert (panel.rows[1].is_folded, panel.rows[1].fold_text) == (False, "-2 that follow")
+    assert (panel.rows[1].is_folded, panel.rows[1].fold_text) == (False, "-2 follow")
     assert panel.hidden == 0
     oldest_first = EventQuery(is_all_unfolded=True, is_newest_first=False)
     assert listed(oldest_first).seqs == (1, 2, 10, 11, 12, 20)

@@ -54,7 +54,8 @@ def test_a_rank_is_shown_in_full():
         "ms/batch": "5.00 ms",
         "samples/s": "512",
         "all batches": "1,200",
-        "trained": "38,400 samples, 41.2 % of all",
+        "trained": "38,400 samples",
+        "share": "41.2 % of all trained",
         "loss": "0.43",
     }
     assert rows_of(detail, "Averaging") == {
@@ -76,7 +77,7 @@ def test_a_rank_of_which_little_is_known_has_dashes():
     shown = rank(0, ms_per_batch=None, throttled=True, cause="evicted", progress_ceiling_s=None)
     detail = rank_detail(view_of(training(shown)), 0)
     work = rows_of(detail, "Work")
-    assert (work["next window"], work["ms/batch"]) == ("– batches", "–")
+    assert (work["next window"], work["ms/batch"]) == ("–", "–")
     assert work["throttled"] == "yes: no other batch in this window"
     assert work["cause"] == "evicted"
     assert rows_of(detail, "Device") == {"device": "cuda:0"}
@@ -84,6 +85,18 @@ def test_a_rank_of_which_little_is_known_has_dashes():
     assert (detail.previous_rank, detail.next_rank) == (None, None)
     assert detail.progress.outcome == "it holds no work"
     assert detail.progress.tone is Tone.DIM
+
+
+def test_a_lost_rank_is_not_said_to_be_lost_later_or_to_train_on():
+    shown = rank(1, state=RankPhase.LOST, cause="SIGKILL", throughput=200.0, heartbeat_age_s=None)
+    elche = ElcheState(phase="stable", anchor=10, anchor_rank=0, batch_counts=(10, 0))
+    detail = rank_detail(view_of(training(rank(0), shown, elche=elche)), 1)
+    outcomes = {detail.heartbeat.outcome, detail.progress.outcome}
+    assert outcomes == {"it is waited for no more"}
+    work = rows_of(detail, "Work")
+    assert (work["samples/s"], work["next window"]) == ("–", "–")
+    assert "SIGKILL" in detail.note
+    assert "cause" not in work
 
 
 @pytest.mark.parametrize(("age_s", "tone"), [(1.0, Tone.OK), (9.0, Tone.WARN), (16.0, Tone.BAD)])
@@ -176,7 +189,7 @@ def test_the_launchers_own_host_needs_no_relay_and_others_do():
         "│  └─ ● rank 0  cuda:0  training  12/60 batches, heard 0.4 / 30 s",
         "├─ ▲ host blue  10.0.0.5:50001  1 of 2 ranks",
         "│  └─ ▲ relay  folds what its ranks average",
-        "│     ├─ ✗ rank 1  cuda:1  lost  lost: SIGKILL",
+        "│     ├─ ✗ rank 1  cuda:1  lost  SIGKILL",
         "│     └─ ● rank 2  cuda:0  training  0 batches, heard 0.4 / 30 s",
         "└─ ○ host green  not heard from",
     ]

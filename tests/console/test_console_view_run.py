@@ -79,7 +79,8 @@ def test_a_road_that_never_worked_shows_nothing_old():
     ],
 )
 def test_an_ended_run_shows_its_last_word(detail, text):
-    banner = link_banner(fold(view_of(training()), changed(LinkState.ENDED, detail=detail)))
+    over = training(phase=ClusterPhase.DONE)
+    banner = link_banner(fold(view_of(over), changed(LinkState.ENDED, detail=detail)))
     assert (banner.look, banner.text, banner.short) == (LinkLook.ENDED, text, "ended")
 
 
@@ -261,13 +262,22 @@ def test_a_window_whose_own_time_is_over_says_so():
 def test_a_closed_window_keeps_its_roster():
     panel = window_panel(view_of(training()))
     assert panel is not None
-    assert (panel.is_open, panel.window.text, panel.cap.text) == (False, "closed", "closed")
+    assert (panel.is_open, panel.window.text, panel.cap.text) == (False, "closed", "")
+    assert panel.start_mode == ""
     assert panel.window.outcome == ""
     assert panel.headline == (
         "the window is closed with 4 ranks on 2 hosts: no host can join this run"
     )
     assert [row.host for row in panel.hosts] == ["red", "blue"]
     assert panel.join_line == ""
+
+
+def test_the_window_of_a_manual_start_is_not_said_to_close():
+    waiting = document(start_mode="manual", window_remaining_s=100.0, cap_remaining_s=400.0)
+    panel = window_panel(view_of(waiting))
+    assert panel is not None
+    assert panel.window.text == "is over in 1 m 40 s"
+    assert panel.window.outcome == "it stays open: the operator starts the run"
 
 
 def test_hosts_show_their_ranks_devices_and_versions():

@@ -175,10 +175,10 @@ def test_the_window_of_each_start_mode_tells_how_it_ends(fields, short, tone):
         (
             "manual",
             3,
-            "nothing happens: the operator starts the run",
+            "it stays open: the operator starts the run",
             "the run fails: nobody started it",
         ),
-        ("manual", 2, "nothing happens: the operator starts the run", "the run fails: no quorum"),
+        ("manual", 2, "it stays open: the operator starts the run", "the run fails: no quorum"),
     ],
 )
 def test_each_clock_of_the_window_says_what_happens_at_its_end(mode, joined, window, cap):
