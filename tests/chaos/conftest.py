@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from chaos_world import ChaosWorld
+from harness import Launch, launching
 
 Start = Callable[..., ChaosWorld]
 
@@ -22,3 +23,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for world in worlds:
         world.destroy()
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Start runs with real ranks, each in a directory of its own."""
+    yield from launching(tmp_path)

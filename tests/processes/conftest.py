@@ -1,12 +1,10 @@
 """Runs for tests, and the certainty that no process of them survives the tests."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Launched
-
-Launch = Callable[..., Launched]
+from harness import Launch, launching
 
 
 @pytest.fixture
@@ -19,17 +17,3 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 def launch_ahead(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
     """The same for a whole module, whose runs start side by side: most of a start is waiting."""
     yield from launching(tmp_path_factory.mktemp("runs"))
-
-
-def launching(base: Path) -> Iterator[Launch]:
-    started: list[Launched] = []
-
-    def start(*words: str, port: int = 0, as_json: bool = True) -> Launched:
-        place = base / f"run{len(started)}"
-        place.mkdir()
-        started.append(Launched(place, *words, port=port, as_json=as_json))
-        return started[-1]
-
-    yield start
-    for run in started:
-        run.destroy()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -401,3 +401,21 @@ def run_flodl(
 ) -> Said:
     """Run a command to its end."""
     return Beside(place, *words, env=env or environment(place, uuid.uuid4().hex)).finish(within_s)
+
+
+Launch = Callable[..., Launched]
+
+
+def launching(base: Path) -> Iterator[Launch]:
+    """Yield what starts runs, each in a directory of its own in `base`; ends what is left."""
+    started: list[Launched] = []
+
+    def start(*words: str, port: int = 0, as_json: bool = True) -> Launched:
+        place = base / f"run{len(started)}"
+        place.mkdir()
+        started.append(Launched(place, *words, port=port, as_json=as_json))
+        return started[-1]
+
+    yield start
+    for run in started:
+        run.destroy()

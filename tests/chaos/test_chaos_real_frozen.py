@@ -30,12 +30,13 @@ def check_whole(run) -> None:
     )
 
 
-def test_a_frozen_rank_is_lost_at_the_heartbeat_ceiling_and_ended(launch) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_frozen_rank_is_lost_at_the_heartbeat_ceiling_and_ended(launch, rank: int) -> None:
     run = launch(*WORDS, "--hosts", "2", "--ranks-per-host", "1")
     run.until_trained(1)
-    frozen = run.process("rank1")
+    frozen = run.process(f"rank{rank}")
     frozen.send(signal.SIGSTOP)
-    alert = run.until_said("alert", "rank 1", SHORT_S)
+    alert = run.until_said("alert", f"rank {rank}", SHORT_S)
     assert "silent for 4 s (ceiling 4 s)" in alert
     assert run.finish() == 0
     run.check_quiet()
