@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Tests side by side; most of a process test is waiting.
 WORKERS ?= 2
+# Faults wait for ceilings more than they compute.
+CHAOS_WORKERS ?= 4
 READY := $(VENV)/.ready
 
 .PHONY: help setup demo test check chaos simulation format clean
@@ -12,7 +14,7 @@ help:
 	@echo "make demo        set up, then train charlm on two hosts' worth of processes"
 	@echo "make test        set up, then run every test"
 	@echo "make check       formatting, lint, types, import contracts"
-	@echo "make chaos       kill real processes of real runs"
+	@echo "make chaos       kill, stop and cut off real processes of real runs"
 	@echo "make simulation  300 seeds of the deterministic simulator"
 
 setup: $(READY)
@@ -37,7 +39,7 @@ check: setup
 	$(BIN)/lint-imports
 
 chaos: setup
-	$(BIN)/python -m pytest -q -m chaos
+	$(BIN)/python -m pytest -q -n $(CHAOS_WORKERS) -m chaos
 
 simulation: setup
 	$(BIN)/python -m pytest -q -m simulation
