@@ -8,7 +8,7 @@ from aftermath import meta_of
 from harness import Launched
 from safetensors.numpy import load_file
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.processes, pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(400)]
 
 JOB = f"{Path(__file__).with_name('resuming_job.py')}:job"
 WORLD = ("--hosts", "2", "--ranks-per-host", "1")

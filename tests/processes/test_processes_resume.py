@@ -9,7 +9,7 @@ from aftermath import meta_of, sample_counts
 from harness import Launched
 from safetensors.numpy import load_file
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.processes, pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(400)]
 
 SAMPLES, EPOCHS = 4096, 2
 JOB = ("synthetic", "--job-arg", f"samples={SAMPLES}", "--epochs", str(EPOCHS))
@@ -21,6 +21,7 @@ def stopped(launch_ahead) -> Launched:
     """A run of three ranks that was stopped while the first pass was under way."""
     run = launch_ahead(*JOB, *SAVING, "--ranks", "3", "--step-ms", "15", "--keep-checkpoints", "3")
     run.until_trained(600)
+    run.until("a save", lambda: bool(list(run.directory.glob("checkpoints/*.meta.json"))))
     run.signal(signal.SIGTERM)
     assert run.finish() == 4
     run.check_quiet()
@@ -57,8 +58,9 @@ def test_the_stopped_run_has_its_generations_with_the_files_of_all_ranks(stopped
     for one in meta["rank_files"]:
         assert (folder / f"consensus{one['suffix']}").stat().st_size == one["nbytes"]
     assert stopped.summary["save_reason"] == "graceful_shutdown"
-    assert len(list(folder.glob("consensus*.meta.json"))) == 3
-    assert len(list(folder.glob("consensus*.rank0.pt"))) == 3
+    generations = len(list(folder.glob("consensus*.meta.json")))
+    assert generations in (2, 3)
+    assert len(list(folder.glob("consensus*.rank0.pt"))) == generations
     open_samples = sum(size for _, size in meta["coverage"]["per_epoch"][0]["uncovered_ranges"])
     assert 0 < open_samples == SAMPLES - meta["samples_trained"]
 
@@ -84,6 +86,7 @@ def test_with_pinned_counts_a_stop_changes_no_bit_either(launch_ahead) -> None:
     run = launch_ahead(*pinned, *SAVING, "--step-ms", "15")
     whole = launch_ahead(*pinned)
     run.until_trained(600)
+    run.until("a save", lambda: bool(list(run.directory.glob("checkpoints/*.meta.json"))))
     run.signal(signal.SIGTERM)
     assert run.finish() == 4
     again = launch_ahead(*pinned, "--sample-log", "auto", "--resume", str(run.directory))
