@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from aftermath import check_each_once, meta_of
-from harness import Launched
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
 
