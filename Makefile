@@ -39,7 +39,7 @@ check: setup
 	$(BIN)/lint-imports
 
 chaos: setup
-	$(BIN)/python -m pytest -q -n $(CHAOS_WORKERS) -m chaos
+	$(BIN)/python -m pytest -q -n $(CHAOS_WORKERS) --dist worksteal -m chaos
 
 simulation: setup
 	$(BIN)/python -m pytest -q -m simulation
