@@ -134,7 +134,7 @@ def test_a_checkpoint_cuts_a_long_window_and_the_run_goes_on(launch) -> None:
 
 
 def test_a_host_that_is_drained_leaves_and_the_others_train_every_sample(launch) -> None:
-    samples = 8_000
+    samples = 20_000
     run = launch(*pass_of(samples, 10, 10, 40, 40), "--hosts", "2", "--ranks-per-host", "2")
     run.until_trained(1)
     refused = run.flodl("drain", "nowhere")
