@@ -89,6 +89,7 @@ class ChaosWorld:
             job,
             *(word for key, value in shape.items() for word in ("--job-arg", f"{key}={value}")),
             *("--epochs", str(PASSES), "--sample-log", "auto", "--ranks", "2"),
+            *("--callback-rank", "rank:0"),
             *(("--min-rank-start", "4", "--target-ranks", "4") if joins else ()),
             *(("--bind", roads.address) if roads else ()),
             *words,
