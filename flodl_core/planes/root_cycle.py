@@ -311,9 +311,17 @@ class RootCycles:
         return _end_of(plan.cycle, round_, realized=realized, mass=mass, ranks=movers)
 
     def _begin_members(self, plan: RoundPlan) -> list[_Member]:
-        """Reset the members to what the control round said of them; buckets say it again."""
+        """Reset the members to what the control round said of them; buckets say it again.
+
+        A host that broke off meanwhile stays as long as buckets of it are there: whether
+        they count must not depend on which thread was quicker.
+        """
         movers = {tally.rank for tally in self._tallies if tally.n > 0}
-        self._members = [member for member in self._members if not member.peer.is_dropped]
+        self._members = [
+            member
+            for member in self._members
+            if not member.peer.is_dropped or member.peer.head() is not None
+        ]
         for member in self._members:
             member.movers = tuple(rank for rank in member.ranks if rank in movers)
             is_buffers = plan.round is Round.BUFFERS

@@ -52,6 +52,7 @@ class RunStory:
         self._refused: dict[str, RefusalState] = {}
         self._last_window: RecordWindow | None = None
         self._is_open = False
+        self._has_ended = False
 
     def set_world(self, place: Place) -> None:
         """Learn how to find a rank's host."""
@@ -65,7 +66,9 @@ class RunStory:
     # -- the window ---------------------------------------------------------------
 
     def phase_changed(self, phase: ClusterPhase, reason: str) -> None:
-        """The run entered a phase, or its window opened."""
+        """The run entered a phase, or its window opened; after its end nothing more is told."""
+        if self._has_ended:
+            return
         opened = phase is ClusterPhase.WAITING and not self._is_open
         self._is_open = True
         self.history.tell(
@@ -234,6 +237,7 @@ class RunStory:
 
     def ended(self, exit_code: int, reason: str, detail: str) -> None:
         """The run is over."""
+        self._has_ended = True
         for record in self._folded.flush(clock.now()):
             self._keep_folded(record)
         told = f"{reason}: {detail}" if detail else reason

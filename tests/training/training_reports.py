@@ -53,7 +53,7 @@ class Told:
         mine, theirs = socket.socketpair()
         self.reader = subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL)
         theirs.close()
-        self.bridge = Bridge(mine, self.channel, heartbeat_s=1.0)
+        self.bridge = Bridge(mine, self.channel, heartbeat_s=1.0, silence_s=60.0)
         self.bridge.start()
         self.x, self.y = torch.randn(32, 784), torch.randint(0, 10, (32,))
         self.batches = 0
