@@ -4,30 +4,33 @@
     payload (length bytes) | HMAC-SHA256 over header and payload (32 bytes)
 
 All numbers are big endian. On inherited socketpairs there is no key and no
-tag. A payload above PIECE_BYTES travels as consecutive frames of its kind, all
-but the last with the flag MORE; each takes its own number and has its own tag,
-and pieces of buckets (flodl_core.wire.buckets) may go in between, so that one
-connection has one counter in each direction. A receiver accepts exactly the
-next number, so that a lost, doubled, moved or foreign frame is an error.
+tag; on MUX connections of a run with --tls the payload is sealed instead
+(flodl_core.wire.frame_tags).
+
+A payload above PIECE_BYTES travels as consecutive frames of its kind, all but the
+last with the flag MORE; each takes its own number and has its own tag, and pieces
+of buckets (flodl_core.wire.buckets) may go in between, so that one connection has
+one counter in each direction. A receiver accepts exactly the next number, so that
+a lost, doubled, moved or foreign frame is an error.
 
 No sockets: `seal` and `pieces` give bytes to write, `feed_untrusted` takes bytes
 that came. A thread that reads a socket itself reads HEADER_BYTES, then
 `parse_header_untrusted`, then `body_bytes`, then `open_untrusted`.
 """
 
-import hmac
 from collections.abc import Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
 from flodl_core.errors import BadFrameError, LocalProtocolError
 from flodl_core.units import MAX_PAYLOAD_BYTES, PIECE_BYTES
+from flodl_core.wire.frame_tags import HMAC_TAG_BYTES, frame_guard
 
 MAGIC: Final = b"FLO1"
 VERSION: Final = 1
 MORE: Final = 0x01
 """Flag: the next frame of this kind goes on with this payload."""
-TAG_BYTES: Final = 32
+TAG_BYTES: Final = HMAC_TAG_BYTES
 BUCKET_KIND: Final = 0xFFFF
 """Kind of a sealed piece of a bucket; no message has it."""
 
@@ -137,10 +140,17 @@ class FrameSealer:
     Args:
         hmac_key: 32 bytes, or None on an inherited socketpair.
         counter: the direction's counter, when bucket pieces share it.
+        gcm_key: 16 bytes, where payloads are sealed instead of tagged.
     """
 
-    def __init__(self, hmac_key: bytes | None, counter: SendCounter | None = None) -> None:
-        self._mac = None if hmac_key is None else hmac.new(hmac_key, digestmod="sha256")
+    def __init__(
+        self,
+        hmac_key: bytes | None,
+        counter: SendCounter | None = None,
+        *,
+        gcm_key: bytes | None = None,
+    ) -> None:
+        self._guard = frame_guard(hmac_key, gcm_key)
         self._counter = SendCounter() if counter is None else counter
 
     def seal(self, kind: int, payload: bytes) -> bytes:
@@ -174,14 +184,9 @@ class FrameSealer:
         for start in range(0, max(len(payload), 1), PIECE_BYTES):
             piece = payload[start : start + PIECE_BYTES]
             more = start + PIECE_BYTES < len(payload)
-            header = Header(kind, more, self._counter.take(), len(piece)).pack()
-            if self._mac is None:
-                yield header + piece
-            else:
-                mac = self._mac.copy()
-                mac.update(header)
-                mac.update(piece)
-                yield b"".join((header, piece, mac.digest()))
+            counter = self._counter.take()
+            header = Header(kind, more, counter, len(piece)).pack()
+            yield self._guard.close(header, counter, piece)
 
 
 class FrameOpener:
@@ -194,6 +199,7 @@ class FrameOpener:
         hmac_key: 32 bytes, or None on an inherited socketpair.
         counter: the direction's counter, when bucket pieces share it.
         max_payload: largest payload accepted, in bytes.
+        gcm_key: 16 bytes, where payloads are sealed instead of tagged.
     """
 
     def __init__(
@@ -202,9 +208,9 @@ class FrameOpener:
         counter: ReceiveCounter | None = None,
         *,
         max_payload: int = MAX_PAYLOAD_BYTES,
+        gcm_key: bytes | None = None,
     ) -> None:
-        self._mac = None if hmac_key is None else hmac.new(hmac_key, digestmod="sha256")
-        self._tag_bytes = 0 if hmac_key is None else TAG_BYTES
+        self._guard = frame_guard(hmac_key, gcm_key)
         self._counter = ReceiveCounter() if counter is None else counter
         self._max_payload = max_payload
         self._buffer = bytearray()
@@ -219,7 +225,7 @@ class FrameOpener:
 
     def body_bytes(self, header: Header) -> int:
         """Bytes that follow this header of a message: payload and tag."""
-        return header.length + self._tag_bytes
+        return header.length + self._guard.tag_bytes
 
     def feed_untrusted(self, data: bytes | bytearray | memoryview) -> list[Frame]:
         """Take bytes as they came and return the payloads that are now whole.
@@ -310,17 +316,13 @@ class FrameOpener:
                 fix="read body_bytes(header) bytes",
             )
         with memoryview(body) as view:
-            payload = view[: header.length]
-            if self._mac is not None:
-                mac = self._mac.copy()
-                mac.update(header.pack())
-                mac.update(payload)
-                if not hmac.compare_digest(mac.digest(), view[header.length :]):
-                    raise TagError(f"the tag of frame {header.counter} does not hold", fix=_CLOSE)
+            payload = self._guard.open_untrusted(header.pack(), header.counter, view)
+            if payload is None:
+                raise TagError(f"the tag of frame {header.counter} does not hold", fix=_CLOSE)
             self._counter.advance()
             return self._join(header, payload)
 
-    def _join(self, header: Header, payload: memoryview) -> Frame | None:
+    def _join(self, header: Header, payload: bytes | memoryview) -> Frame | None:
         if self._unfinished is None:
             if not header.more:
                 return Frame(header.kind, bytes(payload))
