@@ -47,6 +47,17 @@ class GuardKind(StrEnum):
     NONE = "none"
 
 
+class OuterKind(StrEnum):
+    """What the cohort makes of an average before everybody adopts it."""
+
+    AVG = "avg"
+    """Nothing: the average itself."""
+    SLOWMO = "slowmo"
+    """Momentum over averages."""
+    NESTEROV = "nesterov"
+    """Nesterov's momentum over averages, as in DiLoCo."""
+
+
 class CallbackPolicy(StrEnum):
     """Who runs the callbacks of an epoch, such as its evaluation."""
 
