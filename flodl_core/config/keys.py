@@ -11,7 +11,9 @@ from typing import Final
 
 from pydantic.fields import FieldInfo
 
-from flodl_core.config.schema import AgentConfig, JoinConfig, NetConfig, RunConfig, Settings
+from flodl_core.config.agent_schema import AgentConfig
+from flodl_core.config.schema import JoinConfig, NetConfig, RunConfig
+from flodl_core.config.table import Settings
 
 TABLES: Final[dict[str, type[Settings]]] = {
     "run": RunConfig,

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from pydantic import ValidationError
 
+from flodl_core.config.agent_schema import AgentConfig
 from flodl_core.config.complaints import refused_kind, refused_name, refused_rule, refused_value
 from flodl_core.config.job_args import parse_job_args
 from flodl_core.config.keys import (
@@ -33,15 +34,14 @@ from flodl_core.config.keys import (
 from flodl_core.config.mode import resolve_mode
 from flodl_core.config.rules import JOIN_FIX, review_token
 from flodl_core.config.schema import (
-    AgentConfig,
     JoinConfig,
     NetConfig,
     RunConfig,
-    Settings,
     default_cap_s,
     derived_ceiling_s,
 )
 from flodl_core.config.sources import Resolved, Source, SourceKind
+from flodl_core.config.table import Settings
 from flodl_core.config.toml_file import FILE_NAME, TomlFile, read_toml
 from flodl_core.config.values import MAX_DURATION_S
 from flodl_core.errors import ConfigError

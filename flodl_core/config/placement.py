@@ -11,7 +11,8 @@ given to two ranks.
 
 from dataclasses import dataclass
 
-from flodl_core.config.schema import AgentConfig, RunConfig
+from flodl_core.config.agent_schema import AgentConfig
+from flodl_core.config.schema import RunConfig
 from flodl_core.errors import ConfigError
 
 

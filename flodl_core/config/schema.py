@@ -13,7 +13,7 @@ spelled out where they mean "never" or "derived".
 from pathlib import Path
 from typing import Annotated, Final, Self, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from flodl_core.config.addresses import is_loopback_address, parse_bind
 from flodl_core.config.cadence_rules import (
@@ -24,7 +24,6 @@ from flodl_core.config.cadence_rules import (
 )
 from flodl_core.config.rules import (
     GIVEN,
-    JOIN_FIX,
     review_anchors,
     review_devices,
     review_max_failure,
@@ -33,6 +32,7 @@ from flodl_core.config.rules import (
     review_wire,
 )
 from flodl_core.config.run_rules import review_heartbeats, review_on_event, review_ranks
+from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
 from flodl_core.config.values import (
     AUTO,
     MAX_DURATION_S,
@@ -52,8 +52,6 @@ from flodl_core.ids import GuardKind, StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
-MAX_RANKS_A_HOST: Final = 256
-MAX_LOADER_WORKERS: Final = 64
 MIN_QUORUM: Final = 2
 MAX_GAMMA: Final = 8.0
 CEILING_FLOOR_S: Final = 300.0
@@ -62,17 +60,6 @@ MIN_BEAT_S: Final = 0.01
 MAX_TIMEOUT_SCALE: Final = 1000.0
 DEFAULT_CAP_S: Final = 600.0
 DEFAULT_MANUAL_CAP_S: Final = 86_400.0
-
-
-class Settings(BaseModel):
-    """One table of settings; frozen, and closed to keys that do not exist."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        allow_inf_nan=False,
-    )
 
 
 class RunConfig(Settings):
@@ -318,40 +305,6 @@ class JoinConfig(Settings):
         if self.require_token:
             return False
         return self.open_admission or is_loopback_address(self.bind)
-
-
-class AgentConfig(Settings):
-    """What `flodl join` brings to a run."""
-
-    controller: str = Field(default="127.0.0.1:1337", min_length=1, examples=["10.0.0.5:1337"])
-    """`host:port` of the launcher; IPv6 literals in brackets."""
-    job: str | None = Field(default=None, min_length=1, examples=["train.py:job"])
-    """The job as it is found here; the launcher's own name for it if not set."""
-    host: str | None = Field(default=None, min_length=1, max_length=255, examples=["blue"])
-    """Label of this host, unique in the run; the machine's name if not set."""
-    ranks: int | None = Field(default=None, ge=1, le=MAX_RANKS_A_HOST, examples=[2])
-    """Ranks of this host; one a GPU, else one, if not set."""
-    devices: Words = Field(default=("all",), examples=["cuda:0,cuda:1"])
-    """Devices of this host: all, cpu, cuda, mps, cuda:N or cpu:N."""
-    micro_batch: int | None = Field(default=None, ge=1, le=1 << 24, examples=[8])
-    """Largest piece of a batch that this host's ranks compute at once."""
-    loader_workers: int | None = Field(default=None, ge=0, le=MAX_LOADER_WORKERS, examples=[2])
-    """Processes that read samples for each rank of this host; the job's own if not set."""
-    token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
-    """Join token of the run, 32 hex characters."""
-    token_file: Path | None = Field(default=None, examples=["token"])
-    """File that holds the join token; keeps it out of the process list."""
-    run_dir: Path = Field(default=Path("runs"), examples=["runs"])
-    """Directory under which this host keeps its logs of the run."""
-    inspect_timeout_s: Ceiling = Field(default=120.0, examples=[120])
-    """Longest time for building the job once to learn its facts."""
-
-    @model_validator(mode="after")
-    def _review(self) -> Self:
-        """Check what pydantic's types do not say."""
-        review_devices(self.devices)
-        review_token("token", self.token, fix=JOIN_FIX)
-        return self
 
 
 class NetConfig(Settings):

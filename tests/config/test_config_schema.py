@@ -5,15 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from flodl_core.config.agent_schema import AgentConfig
 from flodl_core.config.keys import KEYS, SCALED, SECRET, TABLES
 from flodl_core.config.rules import losses_allowed
-from flodl_core.config.schema import (
-    AgentConfig,
-    JoinConfig,
-    NetConfig,
-    RunConfig,
-    derived_ceiling_s,
-)
+from flodl_core.config.schema import JoinConfig, NetConfig, RunConfig, derived_ceiling_s
 from flodl_core.errors import ConfigError
 from flodl_core.ids import ExitCode, StartMode, WireDtype
 

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl_core.config.addresses import is_local_address, is_loopback_address, parse_bind
+from flodl_core.config.agent_schema import AgentConfig
 from flodl_core.config.mode import resolve_mode
 from flodl_core.config.placement import host_labels, place_agent, place_ranks
-from flodl_core.config.schema import AgentConfig, JoinConfig, RunConfig
+from flodl_core.config.schema import JoinConfig, RunConfig
 from flodl_core.config.window import join_warnings, resolve_join, trains_solo
 from flodl_core.errors import ConfigError
 from flodl_core.ids import Mode, StartMode

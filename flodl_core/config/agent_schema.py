@@ -1,0 +1,49 @@
+"""What `flodl join` is told: each setting with its type, range, default and meaning.
+
+What it is: the table `agent`, validated when it is built.
+What it is not: what a run is told (`schema`), or where values come from (`load`).
+Who drives it: `load` builds it; the agent and the command line read it.
+"""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from flodl_core.config.rules import JOIN_FIX, review_devices, review_token
+from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
+from flodl_core.config.values import Ceiling, Lowered, Words
+
+
+class AgentConfig(Settings):
+    """What `flodl join` brings to a run."""
+
+    controller: str = Field(default="127.0.0.1:1337", min_length=1, examples=["10.0.0.5:1337"])
+    """`host:port` of the launcher; IPv6 literals in brackets."""
+    job: str | None = Field(default=None, min_length=1, examples=["train.py:job"])
+    """The job as it is found here; the launcher's own name for it if not set."""
+    host: str | None = Field(default=None, min_length=1, max_length=255, examples=["blue"])
+    """Label of this host, unique in the run; the machine's name if not set."""
+    ranks: int | None = Field(default=None, ge=1, le=MAX_RANKS_A_HOST, examples=[2])
+    """Ranks of this host; one a GPU, else one, if not set."""
+    devices: Words = Field(default=("all",), examples=["cuda:0,cuda:1"])
+    """Devices of this host: all, cpu, cuda, mps, cuda:N or cpu:N."""
+    micro_batch: int | None = Field(default=None, ge=1, le=1 << 24, examples=[8])
+    """Largest piece of a batch that this host's ranks compute at once."""
+    loader_workers: int | None = Field(default=None, ge=0, le=MAX_LOADER_WORKERS, examples=[2])
+    """Processes that read samples for each rank of this host; the job's own if not set."""
+    token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
+    """Join token of the run, 32 hex characters."""
+    token_file: Path | None = Field(default=None, examples=["token"])
+    """File that holds the join token; keeps it out of the process list."""
+    run_dir: Path = Field(default=Path("runs"), examples=["runs"])
+    """Directory under which this host keeps its logs of the run."""
+    inspect_timeout_s: Ceiling = Field(default=120.0, examples=[120])
+    """Longest time for building the job once to learn its facts."""
+
+    @model_validator(mode="after")
+    def _review(self) -> Self:
+        """Check what pydantic's types do not say."""
+        review_devices(self.devices)
+        review_token("token", self.token, fix=JOIN_FIX)
+        return self
