@@ -102,6 +102,14 @@ class TokenRequiredError(RefusedError):
     """The controller admits nobody without the join token."""
 
 
+class TlsRequiredError(RefusedError):
+    """The controller admits nobody without TLS, and we know no fingerprint to trust."""
+
+
+class WrongCertificateError(RefusedError):
+    """What answered over TLS is not the run that our token means."""
+
+
 class CheckpointError(FlodlError):
     """A checkpoint could not be written or read."""
 

@@ -20,6 +20,9 @@ from flodl_core.units import KIB, Seconds
 READ_BYTES: Final = 64 * KIB
 WRITE_STALL_S: Final = 30.0
 
+_LINGER_S: Final = 0.25
+_LINGER_BYTES: Final = 64 * KIB
+
 
 class ByteStream:
     """One socket, owned; at most one reader and one writer at a time."""
@@ -95,6 +98,24 @@ class ByteStream:
         """End our direction; the peer's stays open."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
+
+    async def send_last(self, data: bytes) -> None:
+        """Write all of `data`, end our direction, and take for a moment what still comes.
+
+        Closing a socket with unread bytes in it would cut off what was written last.
+
+        Raises:
+            TimeoutError, anyio.BrokenResourceError, anyio.ClosedResourceError: as `send_all`.
+        """
+        await self.send_all(data)
+        self.send_eof()
+        taken = 0
+        with (
+            anyio.move_on_after(_LINGER_S),
+            contextlib.suppress(anyio.EndOfStream, anyio.BrokenResourceError),
+        ):
+            while taken < _LINGER_BYTES:
+                taken += len(await self.receive())
 
     def close(self) -> None:
         """Close the socket; whoever waits on it is woken with an error. Idempotent."""

@@ -8,14 +8,22 @@ can be given to threads with every later byte still in it.
 """
 
 import os
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 import anyio
 
-from flodl_core.errors import BadFrameError, TokenRequiredError
+from flodl_core.errors import (
+    BadFrameError,
+    RefusedError,
+    TokenRequiredError,
+    WrongCertificateError,
+)
 from flodl_core.net import tcp
-from flodl_core.net.addresses import Peer, peer_of
+from flodl_core.net.addresses import Peer, join_host_port, peer_of
 from flodl_core.net.byte_stream import ByteStream
+from flodl_core.net.tls import WrongFingerprintError, pinned_context
+from flodl_core.net.tls_stream import TlsFailedError, TlsStream
 from flodl_core.units import KIB, Seconds
 from flodl_core.wire.frame import HEADER_BYTES, Frame, FrameOpener, parse_header_untrusted
 from flodl_core.wire.handshake import (
@@ -35,7 +43,11 @@ FIRST_FRAME_BYTES: Final = 64 * KIB
 """Largest first frame: a Knock, or a RelayHello with the signatures of its ranks."""
 
 _VERSION_OFFSET: Final = 4
-_LARGEST_STATUS: Final = 2
+_LARGEST_STATUS: Final = 3
+
+
+class NoTlsError(RefusedError):
+    """We must speak TLS, and what answers does not."""
 
 
 class Newcomer(Protocol):
@@ -60,13 +72,25 @@ class Newcomer(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialTimes:
+    """Ceilings of one dial."""
+
+    connect_s: Seconds = tcp.CONNECT_S
+    handshake_s: Seconds = HANDSHAKE_S
+    """Of TLS, where it is spoken, and again of the key exchange."""
+
+
+USUAL_TIMES: Final = DialTimes()
+
+
 async def dial_controller(
     channel: Channel,
     psk: bytes | None,
     *,
     at: tuple[str, int],
-    connect_s: Seconds,
-    handshake_s: Seconds,
+    times: DialTimes,
+    fingerprint: bytes | None = None,
 ) -> tuple[ByteStream, SessionKeys, Peer]:
     """Dial a controller and agree on keys; whatever fails closes the connection.
 
@@ -74,22 +98,24 @@ async def dial_controller(
         channel: which one to ask for.
         psk: the join token (JOIN; None asks for open admission) or the session salt (MUX).
         at: host and port.
-        connect_s: ceiling of the TCP connect.
-        handshake_s: ceiling of the key exchange.
+        times: ceilings.
+        fingerprint: of the run's certificate, 32 bytes; it makes TLS a must. None speaks plainly.
 
     Raises:
-        TransientJoinError, RefusedError: as `tcp.open_tcp` and `greet`.
+        TransientJoinError, RefusedError: as `tcp.open_tcp`, `enter_tls` and `greet`.
     """
-    stream = await tcp.open_tcp(*at, connect_s=connect_s)
+    stream = await tcp.open_tcp(*at, connect_s=times.connect_s)
     try:
+        peer = peer_of(stream.sock.getpeername())
+        if fingerprint is not None:
+            stream = await enter_tls(stream, fingerprint, at=at, handshake_s=times.handshake_s)
         client = ClientHandshake(
             channel,
             psk,
             nonce=os.urandom(NONCE_BYTES),
             private_key=os.urandom(PRIVATE_KEY_BYTES),
         )
-        peer = peer_of(stream.sock.getpeername())
-        keys = await greet(stream, client, at=at, handshake_s=handshake_s)
+        keys = await greet(stream, client, at=at, handshake_s=times.handshake_s)
     except OSError as error:
         stream.close()
         raise tcp.dial_error(error, *at) from error
@@ -165,6 +191,55 @@ async def read_first_frame(stream: ByteStream, opener: FrameOpener) -> Frame:
     return frame
 
 
+async def enter_tls(
+    stream: ByteStream, fingerprint: bytes, *, at: tuple[str, int], handshake_s: Seconds
+) -> TlsStream:
+    """Put TLS on a fresh connection and look at the certificate.
+
+    Args:
+        stream: a fresh connection to `at`; only what is returned is to be used.
+        fingerprint: the one that the token names.
+        at: the host and port that were dialled, for error texts.
+        handshake_s: ceiling.
+
+    Raises:
+        WrongCertificateError: who answers is not the run that the token means.
+        NoTlsError: it speaks no TLS 1.3; nothing is ever said plainly instead.
+        NoAnswerError: nothing came within `handshake_s`.
+        HungUpError: it ended the connection in the middle.
+    """
+    inner = TlsStream(stream.detach(), pinned_context(fingerprint), is_server=False)
+    try:
+        with anyio.fail_after(handshake_s):
+            await inner.handshake()
+    except BaseException as error:
+        inner.close()
+        raise _tls_error(error, *at, waited_s=handshake_s) from error
+    return inner
+
+
+def _tls_error(error: BaseException, host: str, port: int, *, waited_s: Seconds) -> BaseException:
+    """Return what a failed TLS handshake means to whoever dialled; others as they are."""
+    at = join_host_port(host, port)
+    if isinstance(error, WrongFingerprintError):
+        return WrongCertificateError(
+            f"what answers at {at} has another certificate than the token names: another run, "
+            "or somebody in between",
+            fix="copy the file `token` of this run's directory anew from the launcher's machine.",
+        )
+    if isinstance(error, TlsFailedError):
+        return NoTlsError(
+            f"what answers at {at} speaks no TLS 1.3 ({error.reason}), and the token says that "
+            "the run does",
+            fix="copy the file `token` of this run's directory anew, or start the run with --tls.",
+        )
+    if isinstance(error, TimeoutError):
+        return tcp.no_answer(host, port, waited_s=waited_s)
+    if isinstance(error, anyio.EndOfStream | anyio.BrokenResourceError):
+        return tcp.hung_up(host, port)
+    return error
+
+
 async def greet(
     stream: ByteStream, client: ClientHandshake, *, at: tuple[str, int], handshake_s: Seconds
 ) -> SessionKeys:
@@ -179,6 +254,7 @@ async def greet(
     Raises:
         WrongTokenError: the two ends hold different secrets.
         TokenRequiredError: the controller admits nobody without the token.
+        TlsRequiredError: the controller admits nobody without TLS.
         RefusedError: the controller speaks another version.
         NotFlodlError: what answered is no controller of ours.
         NoAnswerError: nothing came within `handshake_s`.

@@ -23,8 +23,6 @@ MAX_REQUEST_BYTES: Final = 8 * KIB
 REQUEST_S: Final = 5.0
 ANSWER_S: Final = 5.0
 
-_LINGER_S: Final = 0.25
-_LINGER_BYTES: Final = 64 * KIB
 _BEARER: Final = "bearer "
 
 
@@ -81,7 +79,6 @@ async def serve_one(
             response = _refusal(refused.status, str(refused))
         with anyio.move_on_after(ANSWER_S):
             await _write(connection.stream, protocol, response, has_body=has_body)
-            await _linger(connection.stream)
     except PEER_ENDED:
         return
 
@@ -177,16 +174,7 @@ async def _write(
     )
     body = response.body if has_body else b""
     parts = (head, h11.Data(data=body), h11.EndOfMessage())
-    await stream.send_all(b"".join(protocol.send(part) or b"" for part in parts))
-    stream.send_eof()
-
-
-async def _linger(stream: ByteStream) -> None:
-    """Take what the client still sends, so that closing does not cut its answer off."""
-    taken = 0
-    with anyio.move_on_after(_LINGER_S):
-        while taken < _LINGER_BYTES:
-            taken += len(await stream.receive())
+    await stream.send_last(b"".join(protocol.send(part) or b"" for part in parts))
 
 
 def _refusal(status: int, reason: str) -> Response:

@@ -14,17 +14,16 @@ import anyio
 
 from flodl_core.errors import BadFrameError, LocalProtocolError
 from flodl_core.messages.join import Accept
-from flodl_core.net import tcp
 from flodl_core.net.addresses import Peer
 from flodl_core.net.byte_stream import ByteStream
 from flodl_core.net.handshake import (
-    HANDSHAKE_S,
+    USUAL_TIMES,
+    DialTimes,
     Newcomer,
     answer_handshake,
     dial_controller,
     read_first_frame,
 )
-from flodl_core.units import Seconds
 from flodl_core.wire.codec import decode_untrusted, encode
 from flodl_core.wire.frame import Frame, FrameOpener, FrameSealer
 from flodl_core.wire.handshake import (
@@ -154,8 +153,8 @@ async def connect_join(
     port: int,
     *,
     token: bytes | None,
-    connect_s: Seconds = tcp.CONNECT_S,
-    handshake_s: Seconds = HANDSHAKE_S,
+    fingerprint: bytes | None = None,
+    times: DialTimes = USUAL_TIMES,
 ) -> JoinLink:
     """Dial a controller and agree on keys.
 
@@ -163,17 +162,18 @@ async def connect_join(
         host: a name or literal address.
         port: 1 … 65535.
         token: 16 bytes; None asks for open admission.
-        connect_s: ceiling of the TCP connect.
-        handshake_s: ceiling of the key exchange.
+        fingerprint: of the run's certificate, 32 bytes; it makes TLS a must. None speaks plainly.
+        times: ceilings.
 
     Raises:
         TransientJoinError: nobody listens, no answer, unknown host, hung up
             (a class each); a later dial may succeed.
-        RefusedError: another token, token required, another version, not flodl
-            (a class each); a later dial changes nothing.
+        RefusedError: another token, token required, TLS required, another
+            certificate, no TLS, another version, not flodl (a class each); a
+            later dial changes nothing.
     """
     stream, keys, peer = await dial_controller(
-        Channel.JOIN, token, at=(host, port), connect_s=connect_s, handshake_s=handshake_s
+        Channel.JOIN, token, at=(host, port), times=times, fingerprint=fingerprint
     )
     return JoinLink(stream, keys, peer=peer)
 

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 
 from flodl_core.errors import BadFrameError
 from flodl_core.messages.mux import RelayHello
-from flodl_core.net import tcp
 from flodl_core.net.addresses import Peer
 from flodl_core.net.handshake import (
-    HANDSHAKE_S,
+    USUAL_TIMES,
+    DialTimes,
     Newcomer,
     answer_handshake,
     dial_controller,
     read_first_frame,
 )
-from flodl_core.units import Seconds
 from flodl_core.wire.codec import decode_untrusted
-from flodl_core.wire.frame import FrameOpener, ReceiveCounter
+from flodl_core.wire.frame import FrameOpener, FrameSealer, ReceiveCounter, SendCounter
 from flodl_core.wire.handshake import (
     Channel,
     SessionKeys,
@@ -37,6 +36,18 @@ class MuxEnd:
     peer: Peer
     received: ReceiveCounter = field(default_factory=ReceiveCounter)
     """Frames that came already."""
+    is_sealed: bool = False
+    """Whether messages are sealed as buckets are, and not only tagged; the same on both ends."""
+
+    def sealer(self, counter: SendCounter) -> FrameSealer:
+        """Return what makes frames of messages, numbered by the direction's counter."""
+        gcm_key = self.keys.send_gcm if self.is_sealed else None
+        return FrameSealer(self.keys.send_hmac, counter, gcm_key=gcm_key)
+
+    def opener(self) -> FrameOpener:
+        """Return what opens frames of messages."""
+        gcm_key = self.keys.receive_gcm if self.is_sealed else None
+        return FrameOpener(self.keys.receive_hmac, self.received, gcm_key=gcm_key)
 
 
 async def connect_mux(
@@ -44,8 +55,8 @@ async def connect_mux(
     port: int,
     *,
     salt: bytes,
-    connect_s: Seconds = tcp.CONNECT_S,
-    handshake_s: Seconds = HANDSHAKE_S,
+    is_sealed: bool = False,
+    times: DialTimes = USUAL_TIMES,
 ) -> MuxEnd:
     """Dial the controller as a relay. The first message to send is a RelayHello.
 
@@ -53,22 +64,22 @@ async def connect_mux(
         host: a name or literal address.
         port: 1 … 65535.
         salt: the session salt, 16 bytes.
-        connect_s: ceiling of the TCP connect.
-        handshake_s: ceiling of the key exchange.
+        is_sealed: whether the run seals messages too, as the envelope says.
+        times: ceilings.
 
     Raises:
         TransientJoinError: nobody listens, no answer, unknown host, hung up.
         RefusedError: another salt (another run), another version, not flodl.
     """
-    stream, keys, peer = await dial_controller(
-        Channel.MUX, salt, at=(host, port), connect_s=connect_s, handshake_s=handshake_s
-    )
+    stream, keys, peer = await dial_controller(Channel.MUX, salt, at=(host, port), times=times)
     sock = stream.detach()
     sock.settimeout(None)
-    return MuxEnd(sock=sock, keys=keys, peer=peer)
+    return MuxEnd(sock=sock, keys=keys, peer=peer, is_sealed=is_sealed)
 
 
-async def accept_mux(newcomer: Newcomer, *, salt: bytes) -> tuple[MuxEnd, RelayHello]:
+async def accept_mux(
+    newcomer: Newcomer, *, salt: bytes, is_sealed: bool = False
+) -> tuple[MuxEnd, RelayHello]:
     """Answer a relay that dialled in and take its first message.
 
     On return the peer has proved that it knows the salt, the port's budget is
@@ -77,14 +88,16 @@ async def accept_mux(newcomer: Newcomer, *, salt: bytes) -> tuple[MuxEnd, RelayH
     Args:
         newcomer: what the port handed over.
         salt: the session salt, 16 bytes.
+        is_sealed: whether the run seals messages too.
 
     Raises:
         BadFrameError: it is no relay of this run.
         anyio.EndOfStream, anyio.BrokenResourceError: it went away.
     """
     keys = await answer_handshake(newcomer, Channel.MUX, psk=salt)
-    received = ReceiveCounter()
-    frame = await read_first_frame(newcomer.stream, FrameOpener(keys.receive_hmac, received))
+    sock = newcomer.stream.sock
+    end = MuxEnd(sock=sock, keys=keys, peer=newcomer.peer, is_sealed=is_sealed)
+    frame = await read_first_frame(newcomer.stream, end.opener())
     hello = decode_untrusted(frame.kind, frame.payload)
     if not isinstance(hello, RelayHello):
         raise BadFrameError(
@@ -92,6 +105,6 @@ async def accept_mux(newcomer: Newcomer, *, salt: bytes) -> tuple[MuxEnd, RelayH
             fix="run the same flodl version on every host.",
         )
     newcomer.authenticated()
-    sock = newcomer.stream.detach()
+    newcomer.stream.detach()
     sock.settimeout(None)
-    return MuxEnd(sock=sock, keys=keys, peer=newcomer.peer, received=received), hello
+    return end, hello

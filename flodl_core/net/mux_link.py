@@ -34,8 +34,6 @@ from flodl_core.wire.codec import decode_untrusted, encode
 from flodl_core.wire.frame import (
     BUCKET_KIND,
     HEADER_BYTES,
-    FrameOpener,
-    FrameSealer,
     SendCounter,
     parse_header_untrusted,
 )
@@ -105,9 +103,9 @@ class MuxLink:
         self._callbacks = callbacks
         self._outbox = MuxOutbox()
         sending = SendCounter()
-        self._sealer = FrameSealer(end.keys.send_hmac, sending)
+        self._sealer = end.sealer(sending)
         self._bucket_sealer = BucketSealer(end.keys.send_gcm, sending)
-        self._opener = FrameOpener(end.keys.receive_hmac, end.received)
+        self._opener = end.opener()
         self._bucket_opener = BucketOpener(
             end.keys.receive_gcm,
             end.received,

@@ -1,9 +1,9 @@
 """The one TCP port: accepts, looks at the first bytes, and hands each connection to its consumer.
 
-It knows no handshake and no message. It peeks (never reads) four bytes, routes
-by them, and keeps every connection that has proved nothing within a budget of
-time and number: junk, silence and floods cost their own connection only. The
-consumers are async functions passed in; the launcher runs `serve` in a task
+It knows no message. It peeks (never reads) four bytes, routes by them, inside TLS
+where the run has it, and keeps every connection that has proved nothing within a
+budget of time and number: junk, silence and floods cost their own connection only.
+The consumers are async functions passed in; the launcher runs `serve` in a task
 group.
 
     accepted ─peek─▶ routed ─first_message_arrived─▶ spoke ─authenticated─▶ link
@@ -12,8 +12,8 @@ group.
 
 import errno
 import math
-import select
 import socket
+import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -33,9 +33,18 @@ from flodl_core.net import clock, tcp
 from flodl_core.net.addresses import Peer, join_host_port, limit_group, peer_of
 from flodl_core.net.admission_gate import AdmissionGate, GateLimits
 from flodl_core.net.byte_stream import ByteStream
+from flodl_core.net.first_bytes import peek_route
 from flodl_core.net.http_client import describe_owner
 from flodl_core.net.port_statistics import DropNote, DropReason, FloodCollapser, PortStatistics
-from flodl_core.net.routing import PEEK_BYTES, Route, route_untrusted
+from flodl_core.net.port_tls import (
+    PLAIN_ROUTES,
+    TlsDropError,
+    begin_tls,
+    refuse_plain,
+    refuse_tls,
+)
+from flodl_core.net.routing import Route
+from flodl_core.net.tls_stream import TlsStream
 from flodl_core.units import Seconds
 
 HANDSHAKE_S: Final = 10.0
@@ -44,8 +53,6 @@ HTTP_S: Final = 30.0
 MAX_LINKS: Final = 4096
 
 _ACCEPT_BATCH: Final = 32
-_SHORT_PEEK_PAUSE_S: Final = 0.005
-_LONGEST_PEEK_PAUSE_S: Final = 0.1
 _NO_DESCRIPTOR_PAUSE_S: Final = 0.05
 _NO_DESCRIPTOR: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -70,6 +77,8 @@ class PortConfig:
     handshake_s: Seconds = HANDSHAKE_S
     max_links: int = MAX_LINKS
     limits: GateLimits = field(default_factory=GateLimits)
+    tls: ssl.SSLContext | None = None
+    """What agents and HTTP are spoken in; None speaks them plainly."""
 
 
 class PortConnection:
@@ -82,13 +91,18 @@ class PortConnection:
     def __init__(self, port: "Port", sock: socket.socket, *, number: int, peer: Peer) -> None:
         self.number = number
         self.peer = peer
-        self.stream = ByteStream(sock)
+        self.stream: ByteStream = ByteStream(sock)
         self.scope = anyio.CancelScope(deadline=anyio.current_time() + port.config.handshake_s)
         self.route: Route | None = None
         self.has_spoken = False
         self.is_link = False
         self.drop_reason: DropReason | None = None
         self._port = port
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is around it; MUX seals what it carries by itself."""
+        return isinstance(self.stream, TlsStream)
 
     def first_message_arrived(self) -> None:
         """Say that the peer sent a valid first message: others leave before it."""
@@ -112,6 +126,7 @@ class Port:
         on_mux: consumer of relays.
         on_http: consumer of HTTP requests.
         on_drop: told of connections let go, floods collapsed to a line.
+        on_served: told of each link, and of each whole HTTP request.
     """
 
     def __init__(
@@ -122,10 +137,12 @@ class Port:
         on_mux: Handler,
         on_http: Handler,
         on_drop: Callable[[DropNote], None] | None = None,
+        on_served: Callable[[PortConnection], None] | None = None,
     ) -> None:
         self.config = config
         self._handlers = {Route.JOIN: on_join, Route.MUX: on_mux, Route.HTTP: on_http}
         self._on_drop = on_drop
+        self._on_served = on_served
         self._listener: socket.socket | None = None
         self._gate = AdmissionGate(config.limits)
         self._open: dict[int, PortConnection] = {}
@@ -204,6 +221,8 @@ class Port:
     def note_spoken(self, connection: PortConnection) -> None:
         """Called by the connection; see `PortConnection.first_message_arrived`."""
         self._gate.spoke(connection.number)
+        if connection.route is Route.HTTP:
+            self._tell_served(connection)
 
     def note_link(self, connection: PortConnection) -> None:
         """Called by the connection; see `PortConnection.authenticated`."""
@@ -218,6 +237,11 @@ class Port:
         connection.scope.deadline = math.inf
         self._links += 1
         self._counts[connection.route] += 1
+        self._tell_served(connection)
+
+    def _tell_served(self, connection: PortConnection) -> None:
+        if self._on_served is not None:
+            self._on_served(connection)
 
     def _require_listener(self) -> socket.socket:
         if self._listener is None:
@@ -263,6 +287,8 @@ class Port:
                 self._drop(connection, DropReason.SILENT)
         except TokenRequiredError as error:
             self._drop(connection, DropReason.NO_TOKEN, detail=error.happened)
+        except TlsDropError as error:
+            self._drop(connection, error.reason, detail=error.happened)
         except RemoteProtocolError as error:
             self._drop(connection, DropReason.BAD_HANDSHAKE, detail=error.happened)
         except TimeoutError:
@@ -279,7 +305,16 @@ class Port:
             connection.stream.close()
 
     async def _route(self, connection: PortConnection) -> None:
-        route = connection.route = await _peek_route(connection.stream.sock)
+        route = await peek_route(connection.stream.sock)
+        tls = self.config.tls
+        if route is Route.TLS:
+            if tls is None:
+                await refuse_tls(connection.stream)
+            else:
+                route = await begin_tls(connection, tls)
+        elif tls is not None and route in PLAIN_ROUTES:
+            await refuse_plain(connection.stream, route)
+        connection.route = route
         if route is Route.HTTP:
             connection.scope.deadline = anyio.current_time() + HTTP_S
             self._counts[route] += 1
@@ -287,8 +322,7 @@ class Port:
                 self._crowd_out(leaver)
         handler = self._handlers.get(route)
         if handler is None:
-            reason = DropReason.TLS if route is Route.TLS else DropReason.JUNK
-            self._drop(connection, reason)
+            self._drop(connection, DropReason.JUNK)
             return
         if route is not Route.HTTP:
             tcp.tune(connection.stream.sock)
@@ -308,43 +342,3 @@ class Port:
         )
         if note is not None and self._on_drop is not None:
             self._on_drop(note)
-
-
-async def _peek_route(sock: socket.socket) -> Route:
-    """Return the route of a connection, leaving its bytes in the socket.
-
-    Raises:
-        anyio.EndOfStream: it ended before it could be routed.
-        anyio.BrokenResourceError: it was reset.
-    """
-    low_water = getattr(socket, "SO_RCVLOWAT", None)
-    if low_water is not None:
-        sock.setsockopt(socket.SOL_SOCKET, low_water, PEEK_BYTES)
-    pause_s = _SHORT_PEEK_PAUSE_S
-    while True:
-        try:
-            first = sock.recv(PEEK_BYTES, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            await anyio.wait_readable(sock)
-            continue
-        except OSError as error:
-            raise anyio.BrokenResourceError from error
-        route = route_untrusted(first) if first else None
-        if route is not None:
-            break
-        if not first or _peer_half_closed(sock):
-            raise anyio.EndOfStream
-        await anyio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PEEK_PAUSE_S)
-    if low_water is not None:
-        sock.setsockopt(socket.SOL_SOCKET, low_water, 1)
-    return route
-
-
-def _peer_half_closed(sock: socket.socket) -> bool:
-    half_closed = getattr(select, "POLLRDHUP", 0)
-    if not half_closed:
-        return False
-    poll = select.poll()
-    poll.register(sock, half_closed)
-    return bool(poll.poll(0))

@@ -18,7 +18,7 @@ class Route(StrEnum):
     MUX = "mux"
     HTTP = "http"
     TLS = "tls"
-    """A TLS ClientHello: no TLS is spoken here, so it is dropped and counted apart."""
+    """A TLS ClientHello, as most begin; what is spoken inside is routed again."""
     JUNK = "junk"
 
 

@@ -33,6 +33,7 @@ from flodl_core.errors import (
     BadFrameError,
     LocalProtocolError,
     RefusedError,
+    TlsRequiredError,
     TokenRequiredError,
     WrongTokenError,
 )
@@ -67,6 +68,7 @@ class _Status(IntEnum):
     OK = 0
     TOKEN_REQUIRED = 1
     VERSION = 2
+    TLS_REQUIRED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +126,7 @@ class ClientHandshake:
         Raises:
             WrongTokenError: the server holds another secret.
             TokenRequiredError: the server admits nobody without the token.
+            TlsRequiredError: the server admits nobody without TLS.
             RefusedError: the server speaks another version.
             BadFrameError: this is no reply of a flodl port.
         """
@@ -142,6 +145,12 @@ class ClientHandshake:
                 "the controller admits nobody without the join token",
                 fix="give --token-file or set FLODL_TOKEN; the launcher keeps the token in "
                 "the file `token` of its run directory",
+            )
+        if version == HANDSHAKE_VERSION and status == _Status.TLS_REQUIRED:
+            raise TlsRequiredError(
+                "the run was started with --tls, and this end has no fingerprint of its certificate",
+                fix="copy the file `token` of the run's directory anew: the fingerprint is in it; "
+                "or give --tls-fingerprint as the launcher prints it",
             )
         if version != HANDSHAKE_VERSION or status != _Status.OK:
             raise BadFrameError("the reply is not one of a flodl port", fix=_NOT_FLODL)
@@ -299,6 +308,11 @@ def _derive(
         down_gcm=expand(b" down gcm ", _GCM_KEY_BYTES),
         confirm=hmac.digest(expand(b" confirm ", _HMAC_KEY_BYTES), transcript, "sha256"),
     )
+
+
+def tls_refusal() -> bytes:
+    """The SERVER_HELLO_BYTES bytes that answer a hello which came without TLS where it must not."""
+    return _refusal(_Status.TLS_REQUIRED)
 
 
 def _refusal(status: _Status) -> bytes:

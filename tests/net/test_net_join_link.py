@@ -20,6 +20,7 @@ from flodl_core.ids import Rank
 from flodl_core.messages.join import Abort, Accept, Knock, RankStack
 from flodl_core.net.addresses import Peer
 from flodl_core.net.byte_stream import ByteStream
+from flodl_core.net.handshake import DialTimes
 from flodl_core.net.join_link import JoinLink, accept_join, connect_join
 from flodl_core.net.tcp import (
     HungUpError,
@@ -143,7 +144,7 @@ async def test_silence_has_a_name_of_its_own():
         socket.create_server(("127.0.0.1", 0)) as listener,
         pytest.raises(NoAnswerError, match=r"no answer from .* within 0.1 s"),
     ):
-        await connect_join(*listener.getsockname(), token=TOKEN, handshake_s=0.1)
+        await connect_join(*listener.getsockname(), token=TOKEN, times=DialTimes(handshake_s=0.1))
 
 
 @pytest.mark.parametrize(

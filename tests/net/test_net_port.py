@@ -76,10 +76,12 @@ async def test_junk_is_dropped_at_once_and_counted(junk):
         assert [note.reason for note in port.notes] == [DropReason.JUNK]
 
 
-async def test_a_tls_hello_is_dropped_and_counted_apart():
+async def test_a_tls_hello_where_none_is_spoken_gets_an_alert_and_is_counted_apart():
     async with running_port() as port:
         with port.client(b"\x16\x03\x01\x02\x00\x01") as sock:
-            assert await ended(sock) == b""
+            fatal_protocol_version = b"\x15\x03\x03\x00\x02\x02\x46"
+            assert await ended(sock) == fatal_protocol_version
+            sock.shutdown(socket.SHUT_WR)
         await until(port.dropped)
         assert port.dropped() == {"tls": 1}
 
