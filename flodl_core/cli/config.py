@@ -36,8 +36,14 @@ def command(
     import json
 
     from flodl_core.cli.lines import write_json, write_line
-    from flodl_core.config.explain import config_document, explain
+    from flodl_core.config.explain import (
+        config_document,
+        explain,
+        explain_workers,
+        workers_document,
+    )
     from flodl_core.config.load import load_agent, load_run
+    from flodl_core.config.workers import WORKERS
     from flodl_core.telemetry.line_file import show_untrusted
     from flodl_core.telemetry.summary import align_columns
 
@@ -48,9 +54,13 @@ def command(
         **{k: v for k, v in agent.resolved.items() if k not in run.resolved},
     }
     if as_json:
-        write_json(json.dumps(config_document(resolved), indent=2, ensure_ascii=False))
+        document = config_document(resolved)
+        if run.workers:
+            document[WORKERS] = workers_document(run.workers)
+        write_json(json.dumps(document, indent=2, ensure_ascii=False))
         return 0
-    rows = [(row.name, show_untrusted(row.value), row.source) for row in explain(resolved)]
+    told = (*explain(resolved), *explain_workers(run.workers))
+    rows = [(row.name, show_untrusted(row.value), row.source) for row in told]
     for line in align_columns([("setting", "value", "source"), *rows], left=(0, 1, 2)):
         write_line(line)
     return 0

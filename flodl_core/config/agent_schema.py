@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from flodl_core.config.rules import JOIN_FIX, review_devices, review_token
+from flodl_core.config.rules import JOIN_FIX, review_destination, review_devices, review_token
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
 from flodl_core.config.values import Ceiling, Lowered, Words
 
@@ -36,6 +36,12 @@ class AgentConfig(Settings):
     """Join token of the run, 32 hex characters."""
     token_file: Path | None = Field(default=None, examples=["token"])
     """File that holds the join token; keeps it out of the process list."""
+    data: Path | None = Field(default=None, examples=["data"])
+    """Directory of this host's data; the job finds it in the variable FLODL_DATA."""
+    persist: bool = Field(default=False, examples=["true"])
+    """Dial again after a run, or a failure that may pass, for as long as this host is up."""
+    ssh: str | None = Field(default=None, min_length=1, examples=["me@gateway"])
+    """Machine that reaches the controller; a tunnel of the system's ssh leads through it."""
     run_dir: Path = Field(default=Path("runs"), examples=["runs"])
     """Directory under which this host keeps its logs of the run."""
     inspect_timeout_s: Ceiling = Field(default=120.0, examples=[120])
@@ -45,5 +51,6 @@ class AgentConfig(Settings):
     def _review(self) -> Self:
         """Check what pydantic's types do not say."""
         review_devices(self.devices)
+        review_destination("ssh", self.ssh)
         review_token("token", self.token, fix=JOIN_FIX)
         return self

@@ -53,7 +53,7 @@ def refused_value(key: Key, error: ValidationError, source: Source) -> ConfigErr
     first = error.errors(include_url=False)[0]
     value = _HIDDEN if key.secret else first["input"]
     return ConfigError(
-        key.dotted, value, _reason(first), source=str(source), fix=how_to_set(key, source)
+        key.dotted, value, reason_of(first), source=str(source), fix=how_to_set(key, source)
     )
 
 
@@ -82,7 +82,7 @@ def refused_kind(key: Key, value: object, source: Source) -> ConfigError:
 def how_to_set(key: Key, source: Source) -> str:
     """Return how a setting is given, in the way in which it was given."""
     if source.kind is SourceKind.FILE:
-        value = f"{key.name} = {_toml(key.example)} in [{key.table}] of flodl.toml"
+        value = f"{key.name} = {_toml(key.example)} in [{key.file_table}] of flodl.toml"
     elif source.kind is SourceKind.ENVIRONMENT:
         value = f"{key.env}={key.example}"
     else:
@@ -95,7 +95,8 @@ def _toml(example: str) -> str:
     return example if bare else f'"{example}"'
 
 
-def _reason(first: ErrorDetails) -> str:
+def reason_of(first: ErrorDetails) -> str:
+    """Return one of pydantic's verdicts in our words."""
     template = _REASONS.get(first["type"])
     if template is None:
         return first["msg"][:200]

@@ -6,13 +6,14 @@ What it is not: a table on a screen; the command line draws that.
 Who drives it: the command `config`, and the launcher when it writes `config.json`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from flodl_core.config.keys import KEYS, Key
-from flodl_core.config.sources import Resolved
+from flodl_core.config.sources import Resolved, Source
+from flodl_core.config.workers import WORKERS, WorkerConfig
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
@@ -58,6 +59,43 @@ def config_document(resolved: Mapping[str, Resolved[object]]) -> dict[str, Plain
         }
         for name, given in resolved.items()
     }
+
+
+def explain_workers(workers: Sequence[tuple[WorkerConfig, Source]]) -> tuple[ConfigRow, ...]:
+    """Return one row a host that the file lists; values of its variables are not shown."""
+    return tuple(
+        ConfigRow(
+            name=f"{WORKERS}.{worker.host}",
+            value=" ".join(
+                f"{name}={_worker_text(part)}" for name, part in _worker_parts(worker).items()
+            ),
+            source=str(source),
+            env=UNSET,
+            flag=UNSET,
+            doc="One further host.",
+        )
+        for worker, source in workers
+    )
+
+
+def workers_document(workers: Sequence[tuple[WorkerConfig, Source]]) -> list[Plain]:
+    """Return the hosts that the file lists as plain types, without values of variables."""
+    return [
+        {"value": _plain(_worker_parts(worker)), "source": str(source)}
+        for worker, source in workers
+    ]
+
+
+def _worker_parts(worker: WorkerConfig) -> dict[str, object]:
+    """Return what a worker's item sets; of its variables only the names."""
+    parts = worker.model_dump(exclude_defaults=True)
+    if worker.env:
+        parts["env"] = tuple(worker.env)
+    return parts
+
+
+def _worker_text(part: object) -> str:
+    return ",".join(map(str, part)) if isinstance(part, tuple) else str(part)
 
 
 def _text(key: Key, value: object) -> str:

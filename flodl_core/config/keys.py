@@ -12,6 +12,7 @@ from typing import Final
 from pydantic.fields import FieldInfo
 
 from flodl_core.config.agent_schema import AgentConfig
+from flodl_core.config.file_tables import file_table
 from flodl_core.config.schema import JoinConfig, NetConfig, RunConfig
 from flodl_core.config.table import Settings
 
@@ -21,7 +22,7 @@ TABLES: Final[dict[str, type[Settings]]] = {
     "agent": AgentConfig,
     "net": NetConfig,
 }
-"""The tables of `flodl.toml`. `[job]` is one more, free in its keys: it becomes `run.job_args`."""
+"""The models by the first part of a setting's name."""
 
 JOB_TABLE: Final = "job"
 JOB_ARGS: Final = "run.job_args"
@@ -40,6 +41,7 @@ SCALED: Final = frozenset(
         "run.rendezvous_timeout_s",
         "run.formation_timeout_s",
         "run.inspect_timeout_s",
+        "run.place_timeout_s",
         "join.join_timeout_s",
         "join.max_join_timeout_s",
         "join.handshake_timeout_s",
@@ -54,6 +56,7 @@ _ENV: Final = {
     "net.timeout_scale": "FLODL_NET_TIMEOUT_SCALE",
     "agent.token": "FLODL_TOKEN",
     "agent.token_file": "FLODL_TOKEN_FILE",
+    "agent.data": "FLODL_DATA",
 }
 _FLAG: Final = {
     "run.job": "JOB",
@@ -78,6 +81,8 @@ class Key:
     example: str
     scaled: bool
     secret: bool
+    file_table: str
+    """The table of `flodl.toml` that it belongs in."""
 
     @property
     def dotted(self) -> str:
@@ -106,6 +111,7 @@ def _key(table: str, name: str, info: FieldInfo) -> Key:
         example=str((info.examples or ("",))[0]),
         scaled=dotted in SCALED,
         secret=dotted in SECRET,
+        file_table=file_table(table, name),
     )
 
 

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from flodl_core.config.agent_schema import AgentConfig
 from flodl_core.config.complaints import refused_kind, refused_name, refused_rule, refused_value
+from flodl_core.config.file_values import read_settings, read_workers
 from flodl_core.config.job_args import parse_job_args
 from flodl_core.config.keys import (
     ENV_CHILD_PREFIX,
@@ -32,6 +33,7 @@ from flodl_core.config.keys import (
     Key,
 )
 from flodl_core.config.mode import resolve_mode
+from flodl_core.config.place_rules import derive_placement
 from flodl_core.config.rules import JOIN_FIX, review_token
 from flodl_core.config.schema import (
     JoinConfig,
@@ -44,6 +46,7 @@ from flodl_core.config.sources import Resolved, Source, SourceKind
 from flodl_core.config.table import Settings
 from flodl_core.config.toml_file import FILE_NAME, TomlFile, read_toml
 from flodl_core.config.values import MAX_DURATION_S
+from flodl_core.config.workers import WorkerConfig
 from flodl_core.errors import ConfigError
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -63,6 +66,10 @@ class LoadedRun:
     net: NetConfig
     resolved: Mapping[str, Resolved[object]]
     """Every value with its source, by dotted name, in the order of `KEYS`."""
+    workers: tuple[tuple[WorkerConfig, Source], ...] = ()
+    """The hosts that the file lists, each with the line that it begins at."""
+    config_file: Path | None = None
+    """The file that was read; None if there was none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +102,9 @@ def load_run(
     Raises:
         ConfigError: a value cannot be used, or a name is unknown.
     """
-    values = _gather(
-        ("run", "join", "net"), flags, environ=environ, file=config_file, directory=directory
-    )
+    env = dict(os.environ) if environ is None else dict(environ)
+    toml = _find_file(env, config_file, directory)
+    values = _gather(("run", "join", "net"), flags, env=env, toml=toml)
     net = _build(NetConfig, "net", values)
     run = _build(RunConfig, "run", values)
     join = _build(JoinConfig, "join", values)
@@ -112,9 +119,18 @@ def load_run(
         )
     run = _scaled(run, "run", values, scale=net.timeout_scale)
     join = _scaled(join, "join", values, scale=net.timeout_scale)
+    workers = read_workers(toml) if toml is not None else ()
+    run, join = derive_placement(run, join, values, n_workers=len(workers))
     run, join = _derived(run, join, values, scale=net.timeout_scale)
     models: dict[str, Settings] = {"run": run, "join": join, "net": net}
-    return LoadedRun(run=run, join=join, net=net, resolved=_resolved(models, values))
+    return LoadedRun(
+        run=run,
+        join=join,
+        net=net,
+        resolved=_resolved(models, values),
+        workers=workers,
+        config_file=toml.path.absolute() if toml is not None else None,
+    )
 
 
 def terminal_type(environ: Mapping[str, str] | None = None) -> str:
@@ -134,9 +150,9 @@ def load_agent(
     Raises:
         ConfigError: a value cannot be used, or a name is unknown.
     """
-    values = _gather(
-        ("agent", "net"), flags, environ=environ, file=config_file, directory=directory
-    )
+    env = dict(os.environ) if environ is None else dict(environ)
+    toml = _find_file(env, config_file, directory)
+    values = _gather(("agent", "net"), flags, env=env, toml=toml)
     net = _build(NetConfig, "net", values)
     agent = _build(AgentConfig, "agent", values)
     agent = _with_token_file(agent, values)
@@ -149,16 +165,13 @@ def _gather(
     tables: tuple[str, ...],
     flags: Mapping[str, object],
     *,
-    environ: Mapping[str, str] | None,
-    file: Path | None,
-    directory: Path | None,
+    env: Mapping[str, str],
+    toml: TomlFile | None,
 ) -> Values:
     """Return what was given, unjudged, the strongest source of each setting."""
-    env = dict(os.environ) if environ is None else dict(environ)
     values: Values = {}
-    toml = _find_file(env, file, directory)
     if toml is not None:
-        values.update(_from_file(toml))
+        values.update(read_settings(toml))
     values.update(_from_environment(env))
     values = {name: value for name, value in values.items() if KEYS[name].table in tables}
     values.update(_from_flags(flags, tables))
@@ -179,33 +192,6 @@ def _find_file(
         return read_toml(Path(named))
     usual = (Path() if directory is None else directory) / FILE_NAME
     return read_toml(usual) if usual.is_file() else None
-
-
-def _from_file(toml: TomlFile) -> Values:
-    values: Values = {}
-    known_tables = [*TABLES, JOB_TABLE]
-    for table, content in toml.tables.items():
-        source = Source(SourceKind.FILE, toml.where(table))
-        if table not in known_tables:
-            homes = [f"{key.name} in [{key.table}]" for key in KEYS.values() if key.name == table]
-            raise refused_name(table, source, known=homes or known_tables)
-        if not isinstance(content, dict):
-            raise ConfigError(
-                table,
-                content,
-                "is the name of a table",
-                source=str(source),
-                fix=f"write [{table}] on a line of its own and its settings below",
-            )
-        if table == JOB_TABLE:
-            continue
-        names = TABLES[table].model_fields
-        for name, value in content.items():
-            source = Source(SourceKind.FILE, toml.where(table, name))
-            if name not in names:
-                raise refused_name(name, source, known=names)
-            values[f"{table}.{name}"] = Resolved(value, source)
-    return values
 
 
 def _from_environment(env: Mapping[str, str]) -> Values:

@@ -21,6 +21,8 @@ JOIN_FIX: Final = "copy the file `token` of the run's directory from the launche
 
 _DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
 _LOSSES: Final = re.compile(r"(\d{1,6}|\d{1,3}(?:\.\d{1,4})?(?=%))(%?)")
+_DESTINATION: Final = re.compile(r"[^\s\-\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*")
+_DIALLED: Final = re.compile(r"\[?[0-9A-Za-z][0-9A-Za-z._%-]*(:[0-9A-Za-z:._%-]*)?\]?(:\d{1,5})?")
 _TOKEN: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -80,6 +82,40 @@ def review_devices(devices: tuple[str, ...]) -> None:
     else:
         return
     raise ConfigError("devices", text, reason, source=GIVEN, fix=fix)
+
+
+def review_destination(field: str, text: str | None) -> None:
+    """Refuse what the command ssh would read as an option, or as more than one word.
+
+    Raises:
+        ConfigError: it begins with a dash, or holds a space or a control character.
+    """
+    if text is None or _DESTINATION.fullmatch(text):
+        return
+    raise ConfigError(
+        field,
+        text,
+        "is no destination of ssh",
+        source=GIVEN,
+        fix="give HOST, USER@HOST or a name of the ssh configuration",
+    )
+
+
+def review_advertise(text: str | None) -> None:
+    """Refuse what no machine could dial: it becomes a part of commands and addresses.
+
+    Raises:
+        ConfigError: it holds a space, a control character or no host.
+    """
+    if text is None or _DIALLED.fullmatch(text):
+        return
+    raise ConfigError(
+        "advertise",
+        text,
+        "is neither a host name nor an address",
+        source=GIVEN,
+        fix="give HOST or HOST:PORT, such as 10.0.0.5 or [fd00::5]:1337",
+    )
 
 
 def review_anchors(min_anchor: int | None, max_anchor: int) -> None:

@@ -24,6 +24,7 @@ from flodl_core.config.cadence_rules import (
 )
 from flodl_core.config.rules import (
     GIVEN,
+    review_advertise,
     review_anchors,
     review_devices,
     review_max_failure,
@@ -47,6 +48,7 @@ from flodl_core.config.values import (
     number_as_text,
     switch_or_path,
 )
+from flodl_core.config.workers import PlacementKind
 from flodl_core.errors import ConfigError
 from flodl_core.ids import GuardKind, StartMode, WireDtype
 
@@ -81,6 +83,15 @@ class RunConfig(Settings):
     """Ranks on the launcher's own host; one a GPU, else one, if not set."""
     devices: Words = Field(default=("all",), examples=["cuda:0,cuda:1"])
     """Devices of the launcher's hosts: all, cpu, cuda, mps, cuda:N or cpu:N."""
+    placement: Annotated[PlacementKind, BeforeValidator(lower_words)] = Field(
+        default=PlacementKind.AUTO, examples=["slurm"]
+    )
+    """How further hosts are started: local (as processes here), ssh (those of the workers in
+    flodl.toml), slurm or ray (`hosts` less the launcher's own); auto is ssh with workers."""
+    place_timeout_s: Ceiling = Field(default=300.0, examples=[300])
+    """Longest time for hosts of ssh, slurm or ray to start and be looked at, queues included."""
+    data: Path | None = Field(default=None, examples=["data"])
+    """Directory of this machine's data; the job finds it in the variable FLODL_DATA."""
     mode: Lowered = Field(default=AUTO, examples=["cpu_sync"])
     """How ranks apply and average; auto chooses when the world forms."""
     overhead_target: float = Field(default=0.05, gt=0, lt=1, examples=[0.02])
@@ -231,6 +242,8 @@ class JoinConfig(Settings):
     """Address that the port listens on; `::` is dual stack."""
     port: int = Field(default=1337, ge=0, le=65_535, examples=[1337])
     """TCP port of everything; 0 takes any free one."""
+    advertise: str | None = Field(default=None, min_length=1, examples=["10.0.0.5"])
+    """HOST or HOST:PORT that other machines dial; the bind, or this machine's name, if not set."""
     open_admission: bool = Field(default=False, examples=["true"])
     """Admit hosts without the token on a bind that is not loopback."""
     require_token: bool = Field(default=False, examples=["true"])
@@ -244,6 +257,7 @@ class JoinConfig(Settings):
     def _review(self) -> Self:
         """Check what needs no number of ranks."""
         parse_bind(self.bind, source=GIVEN)
+        review_advertise(self.advertise)
         review_token("token", self.token)
         if self.min_rank_start is not None and self.min_rank_start < MIN_QUORUM:
             raise ConfigError(

@@ -17,6 +17,8 @@ FILE_NAME: Final = "flodl.toml"
 MAX_FILE_BYTES: Final = 1 << 20
 
 _HEADER: Final = re.compile(r"""^\s*\[\s*["']?([\w-]+)["']?\s*\]""")
+_ITEM: Final = re.compile(r"""^\s*\[\[\s*["']?([\w-]+)["']?\s*\]\]""")
+_PART: Final = re.compile(r"""^\s*\[\s*["']?([\w-]+)["']?\s*\.\s*["']?([\w-]+)["']?\s*\]""")
 _KEY: Final = re.compile(r"""^\s*["']?([\w-]+)["']?\s*(?:\.\s*["']?([\w-]+)["']?\s*)?=""")
 
 
@@ -31,6 +33,11 @@ class TomlFile:
     def where(self, table: str, name: str | None = None) -> str:
         """Return `file:line` of a key of a table, as well as it can be found."""
         line = _line_of(self.text, table, name)
+        return f"{self.path}:{line}" if line else str(self.path)
+
+    def where_item(self, table: str, index: int, name: str) -> str:
+        """Return `file:line` of a key of an array's item, else of the item's own heading."""
+        line = _item_line(self.text, (table, index), name)
         return f"{self.path}:{line}" if line else str(self.path)
 
 
@@ -69,7 +76,7 @@ def _line_of(text: str, table: str, name: str | None) -> int | None:
     """Return the number of the line that sets a key, else of the one that opens its table."""
     current, opened = "", None
     for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
+        if header := _HEADER.match(line) or _ITEM.match(line) or _PART.match(line):
             current = header.group(1)
             opened = opened or (number if current == table else None)
             continue
@@ -81,3 +88,25 @@ def _line_of(text: str, table: str, name: str | None) -> int | None:
         if path[0] == table and not current:
             opened = opened or number
     return opened
+
+
+def _item_line(text: str, item: tuple[str, int], name: str) -> int | None:
+    """Return the number of the line that sets a key in an item, else of the item's heading."""
+    count, opened = -1, None
+    is_inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _ITEM.match(line):
+            count += header.group(1) == item[0]
+            is_inside = header.group(1) == item[0] and count == item[1]
+            opened = number if is_inside else opened
+        elif is_inside and name in _names_on(line):
+            return number
+        elif _HEADER.match(line):
+            is_inside = False
+    return opened
+
+
+def _names_on(line: str) -> tuple[str | None, ...]:
+    """Return the key that a line sets, or the part of a table that it opens."""
+    part, key = _PART.match(line), _KEY.match(line)
+    return (part.group(2) if part else None, key.group(1) if key else None)

@@ -81,7 +81,7 @@ def test_join_takes_the_settings_of_an_agent_except_the_token():
         for key in KEYS.values()
         if key.table in ("agent", "net") and key.dotted not in ("agent.controller", "agent.token")
     }
-    assert options_of("join") == flags | {"--config", "--verbose", "-v"}
+    assert options_of("join") == flags | {"--no-persist", "--config", "--verbose", "-v"}
 
 
 def test_every_command_takes_a_settings_file_and_verbose():

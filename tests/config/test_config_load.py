@@ -167,7 +167,7 @@ def test_an_unknown_name_is_an_error_with_the_nearest_known_one(kwargs, near):
         ("[job]\ndepth = { a = 1 }\n", ["job.depth", "flodl.toml:1"]),
         ("[run]\nname = 2020-01-01\n", ["run.name", "flodl.toml:2", "is not text"]),
         ("[run]\njob_args = 3\n", ["job_args", "neither key=value nor a table"]),
-        ("[zzz]\n", ["flodl.toml:1", "run, join, agent, net, job"]),
+        ("[zzz]\n", ["flodl.toml:1", "run, join, agent, net, controller"]),
         ("run.epochs = 0\n", ["flodl.toml:1", "at least 1"]),
         ("[run]\nhosts = 2\nranks = 3\n", ["run.ranks = 3", "flodl.toml:3", "ranks_per_host"]),
     ],

@@ -13,7 +13,8 @@ from flodl_core.errors import ConfigError
 from flodl_core.ids import ExitCode, StartMode, WireDtype
 
 EXPECTED_KEYS = """
-run: job job_args name hosts ranks_per_host ranks devices mode overhead_target anchor min_anchor
+run: job job_args name hosts ranks_per_host ranks devices placement place_timeout_s data
+run: mode overhead_target anchor min_anchor
 run: max_anchor pin_counts max_batch_diff late_factor guard meta relax_up speed_ratio
 run: partition_ratios callback_rank eval_every epochs epoch_splits batch_size
 run: micro_batch loader_workers seed gamma wire_dtype sample_log save_path checkpoint_every_s
@@ -22,9 +23,9 @@ run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s fi
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
 run: on_event on_event_classes
 join: min_rank_start join_timeout_s target_ranks max_join_timeout_s start_mode bind port
-join: open_admission require_token token handshake_timeout_s
-agent: controller job host ranks devices micro_batch loader_workers token token_file run_dir
-agent: inspect_timeout_s
+join: advertise open_admission require_token token handshake_timeout_s
+agent: controller job host ranks devices micro_batch loader_workers token token_file data
+agent: persist ssh run_dir inspect_timeout_s
 net: timeout_scale
 """
 
