@@ -51,6 +51,8 @@ class RoundEnded:
         ranks_accepted: whose contributions are in the sum.
         mass: the divisor; Σ gamma mass for control and params rounds.
         tallies: what the control round said of each rank, in every round's event.
+        unstepped_buckets: how many took the plain average, since the outer step of it was not
+            finite.
     """
 
     cycle: Cycle
@@ -59,6 +61,7 @@ class RoundEnded:
     ranks_accepted: tuple[Rank, ...]
     mass: float
     tallies: tuple[RankTally, ...] = ()
+    unstepped_buckets: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 These parts travel inside Offer, JoinHello and WorldFormed.
 """
 
-from flodl_core.ids import HostName, Mode, Rank, RunId
+from flodl_core.ids import HostName, Mode, OuterKind, Rank, RunId
 from flodl_core.messages.registry import part
 
 Scalar = bool | int | float | str
@@ -128,6 +128,18 @@ class ResumeSpec:
 
 
 @part
+class OuterSpec:
+    """What the cohort makes of an average before everybody adopts it."""
+
+    kind: OuterKind
+    """Never the plain average, for which there is no such part."""
+    lr: float
+    """Rate of the outer step, above 0."""
+    momentum: float
+    """Part of the velocity that outlasts an average, from 0 to below 1."""
+
+
+@part
 class RunSpec:
     """The numbers of a run, frozen when the world forms; every rank has the same."""
 
@@ -152,6 +164,10 @@ class RunSpec:
     keep_checkpoints: int = 2
     """Generations of checkpoint files that are kept, the newest included."""
     resume: ResumeSpec | None = None
+    outer: OuterSpec | None = None
+    """None: the average itself is adopted."""
+    easgd_alpha: float | None = None
+    """How far a rank moves towards a consensus, above 0 and at most 1; None overwrites."""
 
 
 @part

@@ -1,33 +1,25 @@
 """The consensus at the root: the last committed one, and the one being formed beside it.
 
-```
-side 0   | committed |   ── commit ──▶   | forming   |
-side 1   | forming   |                   | committed |
-```
-
-A commit names the other side; nothing is copied. Values that a round does not cover
-(frozen parameters) are carried to the forming side once, not each round. A save pins
-the committed sides; the root waits before it forms into a pinned one.
+Parameters, buffers and the velocity of an outer optimizer, each on two sides
+(`two_sides`). A save pins the committed sides; the root waits before it forms into a
+pinned one.
 
 The root's thread forms and commits; a save begins and ends in any thread.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Self
-
-import numpy as np
+from typing import Self
 
 from flodl_core.ids import Cycle, Round
-from flodl_core.messages.job import Geometry, Segment
+from flodl_core.messages.job import Geometry
 from flodl_core.planes.round_plan import RoundPlan
 from flodl_core.planes.segment import F32
 from flodl_core.planes.staging import Staging
-
-_NEVER: Final = -1
-_UNKNOWN: Final = -2
-"""Stamps of segments that hold no cycle's values: zeros, or a round that did not commit."""
+from flodl_core.planes.two_sides import TwoSides
+from flodl_core.planes.velocity import OuterState, Velocity
 
 
 class CommittedView:
@@ -39,14 +31,22 @@ class CommittedView:
         version: the cycle that committed them.
         params: the parameter region, f32, read-only.
         buffers: the buffer region, f32, read-only.
+        outer: of the outer optimizer; None if there is none that keeps anything.
     """
 
     def __init__(
-        self, version: int, params: F32, buffers: F32, *, on_release: Callable[[], None]
+        self,
+        version: int,
+        params: F32,
+        buffers: F32,
+        *,
+        outer: OuterState | None = None,
+        on_release: Callable[[], None],
     ) -> None:
         self.version = version
         self.params = _read_only(params)
         self.buffers = _read_only(buffers)
+        self.outer = outer
         self._on_release: Callable[[], None] | None = on_release
 
     def release(self) -> None:
@@ -67,43 +67,34 @@ class CommittedView:
         self.release()
 
 
-class _Region:
-    """The two sides of the parameters, or of the buffers."""
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Where a round is formed, and what it is formed from.
 
-    def __init__(self, sides: tuple[F32, F32], segments: tuple[Segment, ...]) -> None:
-        self.sides = sides
-        self.committed = 0
-        self.saved = 0
-        self.pins = [0, 0]
-        self.has_committed = False
-        self._segments = segments
-        self._stamps = [[_NEVER] * len(segments), [_NEVER] * len(segments)]
+    Attributes:
+        forming: gets the values of the round.
+        committed: the last committed values.
+        before: the outer velocity so far; None if the round is not stepped.
+        after: gets the new velocity, likewise.
+    """
 
-    @property
-    def forming(self) -> int:
-        return 1 - self.committed
+    forming: F32
+    committed: F32
+    before: F32 | None = None
+    after: F32 | None = None
 
-    def prepare(self, plan: RoundPlan) -> None:
-        """Bring what the round does not cover to the forming side, where it differs."""
-        source, target = self.sides[self.committed], self.sides[self.forming]
-        known, stale = self._stamps[self.committed], self._stamps[self.forming]
-        for index, segment in enumerate(self._segments):
-            if plan.active[index]:
-                stale[index] = _UNKNOWN
-            elif stale[index] != known[index]:
-                end = segment.offset + segment.numel
-                np.copyto(target[segment.offset : end], source[segment.offset : end])
-                stale[index] = known[index]
 
-    def commit(self, plan: RoundPlan) -> int:
-        """Name the forming side the committed one; return it."""
-        stamps = self._stamps[self.forming]
-        for index, active in enumerate(plan.active):
-            if active:
-                stamps[index] = plan.cycle
-        self.committed = self.forming
-        self.has_committed = True
-        return self.committed
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a run begins with where it is not what rank 0 has.
+
+    Attributes:
+        regions: parameters and buffers, which the initial broadcast brings to everybody.
+        outer: of the outer optimizer; None if it begins anew.
+    """
+
+    regions: Mapping[Round, F32] = field(default_factory=dict)
+    outer: OuterState | None = None
 
 
 class Consensus:
@@ -114,16 +105,29 @@ class Consensus:
     """
 
     def __init__(
-        self, staging: Staging, geometry: Geometry, *, on_unpinned: Callable[[], None]
+        self,
+        staging: Staging,
+        geometry: Geometry,
+        *,
+        on_unpinned: Callable[[], None],
+        velocity: Velocity | None = None,
     ) -> None:
-        """Use both sides of `staging`; `on_unpinned` is called when a save has ended."""
+        """Use both sides of `staging`.
+
+        Args:
+            staging: of two sides.
+            geometry: of the run.
+            on_unpinned: called when a save has ended.
+            velocity: of the outer optimizer, if it has one.
+        """
         self.staging = staging
         self._on_unpinned = on_unpinned
+        self._velocity = velocity
         self._lock = threading.Lock()
         self._version: Cycle | None = None
         self._regions = {
-            Round.PARAMS: _Region((staging.params_on(0), staging.params_on(1)), geometry.params),
-            Round.BUFFERS: _Region(
+            Round.PARAMS: TwoSides((staging.params_on(0), staging.params_on(1)), geometry.params),
+            Round.BUFFERS: TwoSides(
                 (staging.buffers_on(0), staging.buffers_on(1)), geometry.buffers
             ),
         }
@@ -137,29 +141,33 @@ class Consensus:
         """Return whether a round of this kind has committed."""
         return self._regions[round_].has_committed
 
-    def forming(self, round_: Round) -> F32:
-        """Return the region that the round is formed in."""
-        region = self._regions[round_]
-        return region.sides[region.forming]
-
-    def committed(self, round_: Round) -> F32:
-        """Return the region of the last committed round of this kind."""
-        region = self._regions[round_]
-        return region.sides[region.committed]
+    def regions(self, plan: RoundPlan) -> Regions:
+        """Return where the round is formed, and from what."""
+        values = self._regions[plan.round]
+        forming, committed = values.sides[values.forming], values.sides[values.committed]
+        if self._velocity is None or not self._velocity.steps(plan):
+            return Regions(forming, committed)
+        return Regions(forming, committed, self._velocity.before, self._velocity.after)
 
     def may_form(self, round_: Round) -> bool:
-        """Return whether no save holds the forming side."""
-        region = self._regions[round_]
+        """Return whether no save holds what the round is formed in."""
         with self._lock:
-            return region.pins[region.forming] == 0
+            if not self._regions[round_].is_free:
+                return False
+            is_params = round_ is Round.PARAMS
+            return self._velocity is None or not is_params or self._velocity.values.is_free
 
     def prepare(self, plan: RoundPlan) -> None:
         """Before the first bucket: bring values that the round does not cover along."""
         self._regions[plan.round].prepare(plan)
+        if self._velocity is not None:
+            self._velocity.prepare(plan)
 
     def commit(self, plan: RoundPlan) -> None:
         """Make what was formed the committed values of this kind, for ranks to read."""
         side = self._regions[plan.round].commit(plan)
+        if self._velocity is not None:
+            self._velocity.commit(plan)
         if plan.round is Round.PARAMS:
             self.staging.commit_params(side)
         else:
@@ -171,6 +179,8 @@ class Consensus:
             self._version = cycle
             for region in self._regions.values():
                 region.saved = region.committed
+            if self._velocity is not None:
+                self._velocity.finish()
 
     def begin_save(self, version: int) -> CommittedView | None:
         """Hold the committed values still, if they are those of `version`.
@@ -182,18 +192,28 @@ class Consensus:
         with self._lock:
             if self._version is None or self._version > version:
                 return None
-            held = [(region, region.saved) for region in self._regions.values()]
-            for region, side in held:
-                region.pins[side] += 1
-            params, buffers = (region.sides[side] for region, side in held)
+            held = [(values, values.saved) for values in self._pinned()]
+            for values, side in held:
+                values.pins[side] += 1
+            params, buffers, *_ = (values.sides[side] for values, side in held)
             return CommittedView(
-                self._version, params, buffers, on_release=lambda: self._unpin(held)
+                self._version,
+                params,
+                buffers,
+                outer=self._velocity.saved_state() if self._velocity is not None else None,
+                on_release=lambda: self._unpin(held),
             )
 
-    def _unpin(self, held: list[tuple[_Region, int]]) -> None:
+    def _pinned(self) -> Iterator[TwoSides]:
+        """Yield what a save holds still."""
+        yield from self._regions.values()
+        if self._velocity is not None:
+            yield self._velocity.values
+
+    def _unpin(self, held: list[tuple[TwoSides, int]]) -> None:
         with self._lock:
-            for region, side in held:
-                region.pins[side] -= 1
+            for values, side in held:
+                values.pins[side] -= 1
         self._on_unpinned()
 
     def close(self) -> None:

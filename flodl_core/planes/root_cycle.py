@@ -29,6 +29,7 @@ from flodl_core.planes.segment import F32
 from flodl_core.planes.worker_hosts import WorkerHost, WorkerHosts
 from flodl_core.reduce.fold import Term
 from flodl_core.reduce.mass import is_realized
+from flodl_core.reduce.outer import rule_of
 from flodl_core.relay.machine import Note, ShipRound, following_round
 
 Report = Callable[[RoundEnded], None]
@@ -85,7 +86,7 @@ class RootCycles:
         self._peers = peers
         self._group = group
         self._report, self._on_note = reports
-        self._former = BucketFormer()
+        self._former = BucketFormer(rule_of(envelope.spec.outer))
         self._initial: dict[Round, F32] = {}
         self._last_cycle = Cycle(-1)
         self._members: list[_Member] = []
@@ -222,6 +223,7 @@ class RootCycles:
                 ranks_accepted=end.ranks_accepted,
                 mass=end.mass,
                 tallies=self._tallies,
+                unstepped_buckets=self._former.take_unstepped(),
             )
         )
         for member in self._members:
@@ -278,7 +280,7 @@ class RootCycles:
         round_ = plan.round
         self._until(lambda: self._consensus.may_form(round_))
         self._consensus.prepare(plan)
-        regions = self._consensus.forming(round_), self._consensus.committed(round_)
+        regions = self._consensus.regions(plan)
         fold = self._group.fold if self._group is not None else None
         own_mass = fold.mass(round_) if fold is not None else 0.0
         own_movers = fold.movers(round_) if fold is not None else ()
@@ -290,12 +292,12 @@ class RootCycles:
             inside = [member for member, _ in arrived]
             mass = own_mass + sum(member.mass for member in inside)
             if given is None:
-                base = self._former.base(plan, index, regions[1])
+                base = self._former.base(plan, index, regions.committed)
                 terms = fold.terms(round_, bucket, base) if fold is not None else []
                 terms += [Term(one.values(), 1.0) for member, one in arrived if member.mass > 0]
                 values = self._former.form(plan, index, terms=terms, mass=mass, regions=regions)
             else:
-                values = self._former.take(plan, index, source=given, target=regions[0])
+                values = self._former.take(plan, index, source=given, target=regions.forming)
             for member, one in arrived:
                 member.peer.open_port().give_back(one)
             movers = merge_ranks([own_movers, *(member.movers for member in inside)])

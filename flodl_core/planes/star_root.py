@@ -8,8 +8,8 @@ host buckets ─────┘   each round: RoundEnded to the coordinator firs
 
 The launcher's own ranks are host number 0 and have no relay: their slots are folded
 here. A bucket is Σ mass·x over hosts in order, divided once by the mass accepted for
-it. A host whose link breaks is out of the buckets that follow and of
-`ranks_accepted`; a death frees the barrier at once.
+it, then stepped where the run has an outer optimizer. A host whose link breaks is out
+of the buckets that follow and of `ranks_accepted`; a death frees the barrier at once.
 
 One thread of its own waits, folds and sends; links and the event loop post to it.
 Driven by the launcher. It decides nothing about training: which cycle runs is the
@@ -22,18 +22,19 @@ from collections.abc import Callable, Mapping
 
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.errors import LocalProtocolError
-from flodl_core.ids import HostName, Rank, Round, WireDtype
+from flodl_core.ids import HostName, Rank, WireDtype
 from flodl_core.messages.data import BucketFrame
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.mux import RelayDeclareDead
-from flodl_core.planes.consensus import CommittedView, Consensus
+from flodl_core.planes.consensus import Beginning, CommittedView, Consensus
 from flodl_core.planes.event_loop import PlaneLoop
 from flodl_core.planes.link import BucketLink
 from flodl_core.planes.local_group import LocalGroup, NoteSink
 from flodl_core.planes.root_cycle import RootCycles, RootStopped
-from flodl_core.planes.segment import F32
 from flodl_core.planes.staging import Staging
+from flodl_core.planes.velocity import Velocity
 from flodl_core.planes.worker_hosts import WorkerHosts
+from flodl_core.reduce.outer import rule_of
 from flodl_core.relay.machine import RelayMachine
 from flodl_core.units import BUCKET_BYTES, Seconds
 
@@ -57,7 +58,7 @@ class StarRoot:
         *,
         on_failed: Callable[[BaseException], None] | None = None,
         on_note: NoteSink | None = None,
-        initial: Mapping[Round, F32] | None = None,
+        beginning: Beginning | None = None,
     ) -> None:
         """Take the sockets and begin.
 
@@ -67,8 +68,8 @@ class StarRoot:
             on_round_ended: told of each round's end, in the root's thread, before any rank is.
             on_failed: told, in the root's thread, of an error that ended the root.
             on_note: told what was not acted on, and of ranks and hosts that were refused.
-            initial: the parameter and buffer regions that a resumed run begins with: the initial
-                broadcast brings them to everybody; None if rank 0 has what all begin with.
+            beginning: what a resumed run begins with: the initial broadcast brings its regions to
+                everybody; None if rank 0 has what all begin with.
 
         Raises:
             LocalProtocolError: the sockets are not those of one host's ranks.
@@ -82,7 +83,13 @@ class StarRoot:
             wire=WireDtype(envelope.spec.wire_dtype),
         )
         self._loop = PlaneLoop()
-        self._consensus = Consensus(self.staging, envelope.geometry, on_unpinned=self._loop.wake)
+        begins = beginning or Beginning()
+        self._consensus = Consensus(
+            self.staging,
+            envelope.geometry,
+            on_unpinned=self._loop.wake,
+            velocity=_velocity(envelope, begins),
+        )
         self._peers = WorkerHosts(
             (one for one in envelope.hosts if one.host != local),
             bucket_bytes=_largest_bucket(envelope, self.staging),
@@ -112,7 +119,7 @@ class StarRoot:
             group=self._group,
             reports=(on_round_ended, on_note),
         )
-        self._cycles.begin_with(initial or {})
+        self._cycles.begin_with(begins.regions)
         self._thread = threading.Thread(target=self._run, name="flodl-root-plane", daemon=True)
         self._thread.start()
 
@@ -218,6 +225,13 @@ def _local_host(envelope: Envelope, socks: Mapping[Rank, socket.socket]) -> Host
         f"the root was given sockets of ranks {sorted(socks)}, expected all ranks of one host of "
         f"{[list(one.ranks) for one in envelope.hosts]}"
     )
+
+
+def _velocity(envelope: Envelope, begins: Beginning) -> Velocity | None:
+    """Return the outer optimizer's memory, if the run has one that keeps any."""
+    if not rule_of(envelope.spec.outer).has_velocity:
+        return None
+    return Velocity(envelope.geometry, begins.outer)
 
 
 def _largest_bucket(envelope: Envelope, staging: Staging) -> int:

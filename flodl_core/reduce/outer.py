@@ -28,6 +28,7 @@ import numpy as np
 
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import OuterKind
+from flodl_core.messages.job import OuterSpec
 from flodl_core.reduce.narrow import F32, PIECE_VALUES
 
 TYPICAL_LR: Final = {OuterKind.SLOWMO: 1.0, OuterKind.NESTEROV: 0.7}
@@ -104,6 +105,13 @@ def outer_rule(kind: OuterKind, *, lr: float | None, momentum: float | None) -> 
         lr=TYPICAL_LR[kind] if lr is None else lr,
         momentum=TYPICAL_MOMENTUM if momentum is None else momentum,
     )
+
+
+def rule_of(spec: OuterSpec | None) -> OuterRule:
+    """Return the rule of a run; None is the plain average."""
+    if spec is None:
+        return OuterAvg()
+    return outer_rule(spec.kind, lr=spec.lr, momentum=spec.momentum)
 
 
 class OuterStep:

@@ -9,8 +9,6 @@ ends is the coordinator's word.
     root, hosts ─┘
 """
 
-from collections.abc import Mapping
-
 import anyio
 import anyio.abc
 
@@ -36,7 +34,7 @@ from flodl_core.coordinator.events import (
 )
 from flodl_core.coordinator.machine import Coordinator
 from flodl_core.errors import BadFrameError
-from flodl_core.ids import ExitCode, HostName, Rank, Round
+from flodl_core.ids import ExitCode, HostName, Rank
 from flodl_core.machines import Note
 from flodl_core.messages.job import Envelope, HostRanks
 from flodl_core.messages.join import (
@@ -52,7 +50,7 @@ from flodl_core.net import clock
 from flodl_core.net.local import PlainChannel
 from flodl_core.net.mux_end import accept_mux
 from flodl_core.net.port import PortConnection
-from flodl_core.planes.segment import F32
+from flodl_core.planes.consensus import Beginning
 from flodl_core.planes.star_root import StarRoot
 from flodl_core.roles.death_watch import end_words
 from flodl_core.roles.drive import Driver
@@ -75,7 +73,7 @@ class Controller:
         envelope: the world.
         coordinator: its scheduler.
         services: of this run.
-        initial: the regions that a resumed run begins with; empty if it begins anew.
+        beginning: what a resumed run begins with; empty if it begins anew.
     """
 
     def __init__(
@@ -84,9 +82,9 @@ class Controller:
         coordinator: Coordinator,
         services: RunServices,
         *,
-        initial: Mapping[Round, F32],
+        beginning: Beginning,
     ) -> None:
-        self._initial = initial
+        self._beginning: Beginning | None = beginning
         self.coordinator = coordinator
         self.finished: RunFinished | None = None
         self._envelope = envelope
@@ -124,9 +122,9 @@ class Controller:
             on_round_ended=self.post,
             on_failed=self._root_failed,
             on_note=self._note_from_root,
-            initial=self._initial,
+            beginning=self._beginning,
         )
-        self._initial = {}
+        self._beginning = None
         self._writer.use(self._envelope, root.begin_save)
         for rank, ends in local.items():
             channel = PlainChannel(ends.control)

@@ -17,7 +17,7 @@ from flodl_core.elche.hardware import read_gpu_untrusted
 from flodl_core.elche.report import StartValues
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, HostName, Mode, Rank, Round, RunId
+from flodl_core.ids import GuardKind, HostName, Mode, Rank, RunId
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import (
     ConnectionId,
@@ -26,7 +26,7 @@ from flodl_core.membership.roster import (
     shares_layout,
 )
 from flodl_core.messages.job import Envelope, JobFacts, JobRef, RunSpec
-from flodl_core.planes.segment import F32
+from flodl_core.planes.consensus import Beginning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ class RunPlan:
         """The run's, else the job's own."""
         return self.config.epochs or self.facts.epochs
 
-    def take_regions(self) -> dict[Round, F32]:
-        """Return the values that everybody begins with, once; none if rank 0 has them."""
-        return self.resume.take_regions() if self.resume is not None else {}
+    def take_beginning(self) -> Beginning:
+        """Return what everybody begins with, once; nothing if rank 0 has it."""
+        return Beginning(self.resume.take_regions()) if self.resume is not None else Beginning()
 
     def changes_in(self, envelope: Envelope) -> tuple[str, ...]:
         """Return what of the checkpoint this world does not take up, in words."""

@@ -261,7 +261,7 @@ class RunRoom:
             say=self._say,
         )
         self._controller = Controller(
-            envelope, coordinator, services, initial=self._plan.take_regions()
+            envelope, coordinator, services, beginning=self._plan.take_beginning()
         )
         self._records.desk.set_world(make_placer(envelope))
         self._story.set_world(make_placer(envelope))

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from planes_links import Late, fake_pair, mux_pair
@@ -16,11 +16,13 @@ from flodl_core.messages.job import (
     Geometry,
     HostRanks,
     JobRef,
+    OuterSpec,
     RunSpec,
     Segment,
     View,
 )
 from flodl_core.net.local import socket_pair
+from flodl_core.planes.consensus import Beginning
 from flodl_core.planes.slot import SlotHeader
 from flodl_core.planes.star_client import StarClient
 from flodl_core.planes.star_relay import StarRelay
@@ -185,7 +187,8 @@ class World:
     link: str = "fake"
     wire: str = "f32"
     on_round_ended: Callable[[RoundEnded], None] | None = None
-    initial: Mapping[Round, np.ndarray] | None = None
+    beginning: Beginning | None = None
+    outer: OuterSpec | None = None
     ended: list[RoundEnded] = field(default_factory=list)
     notes: list = field(default_factory=list)
     messages: list = field(default_factory=list)
@@ -194,7 +197,8 @@ class World:
     failures: list = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.envelope = envelope_of(self.geometry, self.hosts, self.wire)
+        plain = envelope_of(self.geometry, self.hosts, self.wire)
+        self.envelope = replace(plain, spec=replace(plain.spec, outer=self.outer))
         self.world_size = self.envelope.world_size
         rank_ends, host_ends = {}, {}
         for rank in range(self.world_size):
@@ -206,7 +210,7 @@ class World:
             self._round_ended,
             on_failed=self.failures.append,
             on_note=self.notes.append,
-            initial=self.initial,
+            beginning=self.beginning,
         )
         self.relays: dict[HostName, StarRelay] = {}
         self.links = {}

@@ -5,6 +5,7 @@ import pytest
 from planes_world import Work, World, geometry_of
 
 from flodl_core.ids import Round
+from flodl_core.planes.consensus import Beginning
 
 GEOMETRY = geometry_of([20, 30], [5], frozen=[1])
 
@@ -22,7 +23,7 @@ def saved(seed=3):
 @pytest.mark.parametrize("hosts", [[[0, 1]], [[0], [1, 2]], [[0, 1], [2]]])
 def test_every_rank_adopts_the_saved_values_and_rank_0_too(hosts, wire):
     initial = saved()
-    world = World(GEOMETRY, hosts, initial=initial, wire=wire)
+    world = World(GEOMETRY, hosts, beginning=Beginning(initial), wire=wire)
     ranks = range(world.world_size)
     try:
         adopted = world.run(0, {rank: Work(int(rank == 0), 7.0, 7.0) for rank in ranks})
@@ -36,7 +37,7 @@ def test_every_rank_adopts_the_saved_values_and_rank_0_too(hosts, wire):
 
 
 def test_the_cycle_after_it_is_an_average_again_whatever_its_number():
-    world = World(GEOMETRY, [[0], [1]], initial=saved())
+    world = World(GEOMETRY, [[0], [1]], beginning=Beginning(saved()))
     try:
         world.run(0, {0: Work(1, 7.0, 7.0), 1: Work(0, 9.0, 9.0)})
         adopted = world.run(41, {0: Work(1, 1.0, 1.0), 1: Work(1, 3.0, 3.0)})
@@ -50,7 +51,7 @@ def test_the_cycle_after_it_is_an_average_again_whatever_its_number():
 
 
 def test_nothing_changes_where_rank_0_did_not_take_part():
-    world = World(GEOMETRY, [[0], [1]], initial=saved())
+    world = World(GEOMETRY, [[0], [1]], beginning=Beginning(saved()))
     try:
         world.run(0, {0: Work(0, 7.0, 7.0), 1: Work(0, 9.0, 9.0)})
         assert world.root.committed_version is None

@@ -2,6 +2,7 @@
 
 from flodl_core.ids import (
     Mode,
+    OuterKind,
     RankPhase,
     Round,
     RoundOutcome,
@@ -15,6 +16,7 @@ from flodl_core.messages.job import (
     HostRanks,
     JobRef,
     LocalBuffer,
+    OuterSpec,
     RankFileRef,
     ResumeSpec,
     RunSpec,
@@ -63,6 +65,8 @@ SPEC = RunSpec(
         global_step=51,
         rank_files=(RANK_FILE,),
     ),
+    outer=OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9),
+    easgd_alpha=0.5,
 )
 
 WEIGHT_VIEW = View(name="head.weight", shape=(3, 2), strides=(2, 1), storage_offset=0)
@@ -167,7 +171,7 @@ EXAMPLES: tuple[object, ...] = (
         session=2, uid=bytes(128), new_rank=0, new_world_size=2, consensus_from=None
     ),
     control.Throttle(),
-    control.SetGlobalStep(n=70000),
+    control.SetGlobalStep(n=70000, own_batches=12, cohort_batches=144),
     control.Checkpoint(version=17, target_rank=0, with_rank_files=True, saved_version=12),
     control.ExecuteEval(schedule_id=1, epoch=1, target_rank=0),
     control.SetCallbackRole(rank=0),
