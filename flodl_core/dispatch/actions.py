@@ -52,6 +52,13 @@ class BatchFinished:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotDeclared:
+    """The snapshot of the cycle is not finite: training on from such values is in vain."""
+
+    cycle: Cycle
+
+
+@dataclass(frozen=True, slots=True)
 class CycleAdopted:
     """The rounds of the cycle are over for this rank, and it adopted or kept its values."""
 
@@ -102,7 +109,8 @@ class TakeSnapshot:
 class AwaitRounds:
     """Wait for the rounds of the cycle, adopt, send SyncAck; answer with CycleAdopted.
 
-    It is returned until then, so that messages may be handled in between.
+    It is returned until then, so that messages may be handled in between. Where ranks run
+    on it is returned only while there is nothing to train.
     """
 
     cycle: Cycle
@@ -176,7 +184,7 @@ def cut_batches(
     return tuple(found)
 
 
-PacerEvent = BatchFinished | CycleAdopted | EvalFinished | CheckpointWritten
+PacerEvent = BatchFinished | SnapshotDeclared | CycleAdopted | EvalFinished | CheckpointWritten
 Action = (
     TrainBatch | TakeSnapshot | AwaitRounds | ReportEpoch | WriteCheckpoint | RunEval | Hold | Leave
 )

@@ -13,11 +13,15 @@ reads no clock. The training worker and the simulator drive it, one step at a ti
       ▲                                                        │ CycleAdopted
       └─SetGlobalStep── (none) ◀──Update of that cycle── ADOPTED ◀┘
 
-Two holds keep a rank from training. The *window* hold: it did `window_batches` (0: no
-such hold) since its snapshot; a snapshot or StartEpoch ends it. The *cycle* hold: from
-the snapshot to the Update of that cycle, whatever else arrives, because relay or root
-read its slot. A released rank trains on when the SetGlobalStep that goes with every
-Update is here, so that the step which a scheduler sees depends on no race.
+Two holds keep a rank from training. The *window* hold: it did `window_batches` since its
+snapshot; a snapshot or StartEpoch ends it. The *cycle* hold: from the snapshot to the
+Update of that cycle, whatever else arrives, because relay or root read its slot. A
+released rank trains on when the SetGlobalStep that goes with every Update is here, so
+that the step which a scheduler sees depends on no race.
+
+A rank whose plan has a window of 0 *runs on*: its snapshot is a copy, so it has neither
+hold and trains during the rounds whatever its plan has left, unless its values were not
+finite. What else is asked of it waits for the end of the rounds.
 """
 
 from collections import deque
@@ -38,36 +42,18 @@ from flodl_core.dispatch.actions import (
     PacerEvent,
     ReportEpoch,
     RunEval,
+    SnapshotDeclared,
     TakeSnapshot,
     TrainBatch,
     WriteCheckpoint,
     cut_batches,
 )
 from flodl_core.dispatch.ranges import Range, total_size
+from flodl_core.dispatch.step_clock import StepClock
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import Cycle, Rank
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages import control
-
-__all__ = [
-    "Action",
-    "AwaitRounds",
-    "BatchFinished",
-    "CheckpointWritten",
-    "CycleAdopted",
-    "CycleStage",
-    "EvalFinished",
-    "Hold",
-    "HoldReason",
-    "Leave",
-    "PacerEvent",
-    "RankPacer",
-    "ReportEpoch",
-    "RunEval",
-    "TakeSnapshot",
-    "TrainBatch",
-    "WriteCheckpoint",
-]
 
 _INITIAL_BROADCAST = Cycle(0)
 
@@ -78,6 +64,7 @@ class _Pending:
 
     cycle: Cycle
     stage: CycleStage = CycleStage.REQUESTED
+    declared: bool = False
 
 
 def _note(code: str, **fields: NoteValue) -> list[Note]:
@@ -107,8 +94,7 @@ class RankPacer:
         self._uncommitted_samples = 0
         self._pending: _Pending | None = None
         self._last_cycle = -1
-        self._step_base = 0
-        self._step_known = True
+        self._steps = StepClock()
         self._throttled = False
         self._checkpoints: deque[WriteCheckpoint] = deque()
         self._evals: deque[tuple[int, int]] = deque()
@@ -149,11 +135,17 @@ class RankPacer:
         The committed number at the start of the window; inside it, every own batch that
         was applied counts for its share of the cohort's window.
         """
-        own = self._plan.window_batches if self._plan else 0
-        cohort = self._plan.cohort_batches if self._plan else 0
-        if own < 1 or cohort < 1:
-            return self._step_base + self._applied_batches
-        return self._step_base + self._applied_batches * cohort // own
+        return self._steps.now(self._applied_batches)
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether this rank trains on while its snapshot is averaged."""
+        return self._plan is not None and self._plan.window_batches == 0
+
+    @property
+    def fills_window(self) -> bool:
+        """Whether the batch that ended last is the one that an average waits for."""
+        return 0 < self._steps.own_batches == self._window_batches
 
     def upcoming(self, count: int) -> tuple[TrainBatch, ...]:
         """Return the plan's next batches, at most `count`; none is drawn, and none promised."""
@@ -191,7 +183,7 @@ class RankPacer:
         if self._leave is not None:
             return self._leave
         action = self._cycle_action() or self._errand()
-        if action is None and self._pending is not None:
+        if action is None and self._pending is not None and not self.runs_on:
             return Hold(HoldReason.AWAITS_UPDATE)
         return action or self._report() or self._hold() or self._begin_batch()
 
@@ -200,12 +192,13 @@ class RankPacer:
         if pending is None or pending.stage is CycleStage.ADOPTED:
             return None
         if pending.stage is CycleStage.IN_ROUNDS:
-            return AwaitRounds(pending.cycle)
+            trains = self.runs_on and not pending.declared and self._hold() is None
+            return self._begin_batch() if trains else AwaitRounds(pending.cycle)
         n, samples = self._applied_batches, self._uncommitted_samples
         if pending.cycle == _INITIAL_BROADCAST:
             n = 1 if self.rank == Rank(0) else 0
+        self._steps.close(self._applied_batches, trains_on=self.runs_on)
         self._applied_batches = self._uncommitted_samples = self._window_batches = 0
-        self._step_known = False
         pending.stage = CycleStage.IN_ROUNDS
         return TakeSnapshot(pending.cycle, n, samples)
 
@@ -217,7 +210,7 @@ class RankPacer:
         return self._busy
 
     def _report(self) -> Action | None:
-        if self._uncommitted_samples:
+        if self._uncommitted_samples or self._pending is not None:
             return None
         for epoch in self._unreported:
             if epoch != self.epoch or not self._left:
@@ -234,7 +227,9 @@ class RankPacer:
             return Hold(HoldReason.PLAN_USED_UP)
         if self._throttled:
             return Hold(HoldReason.THROTTLED)
-        return None if self._step_known else Hold(HoldReason.AWAITS_GLOBAL_STEP)
+        if self._steps.known or self.runs_on:
+            return None
+        return Hold(HoldReason.AWAITS_GLOBAL_STEP)
 
     def _begin_batch(self) -> Action:
         assert self._plan is not None
@@ -248,8 +243,7 @@ class RankPacer:
         return self._begin_cycle(event.cycle)
 
     def _cut(self, event: control.Cut) -> list[Note]:
-        notes = self._begin_cycle(event.cycle)
-        if not notes:
+        if not (notes := self._begin_cycle(event.cycle)):
             self._left.clear()
         return notes
 
@@ -283,6 +277,7 @@ class RankPacer:
         if self._left:
             notes = _note("plan_replaced", epoch=self.epoch, samples_left=self.samples_left)
         self._plan = plan
+        self._steps.take_plan(plan)
         self._left = deque([Range(plan.offset, plan.size)] if plan.size else [])
         self._window_batches = 0
         self._owe_report(plan.epoch)
@@ -299,8 +294,7 @@ class RankPacer:
         return []
 
     def _set_global_step(self, event: control.SetGlobalStep) -> list[Note]:
-        self._step_base = event.n
-        self._step_known = True
+        self._steps.tell(event)
         return []
 
     def _throttle(self, _event: control.Throttle) -> list[Note]:
@@ -346,13 +340,20 @@ class RankPacer:
         self._owe_report(busy.epoch)
         return []
 
+    def _snapshot_declared(self, event: SnapshotDeclared) -> list[Note]:
+        self._in_rounds(event).declared = True
+        return []
+
     def _cycle_adopted(self, event: CycleAdopted) -> list[Note]:
+        self._in_rounds(event).stage = CycleStage.ADOPTED
+        return []
+
+    def _in_rounds(self, event: SnapshotDeclared | CycleAdopted) -> _Pending:
         pending = self._pending
         expected = pending is not None and pending.stage is CycleStage.IN_ROUNDS
         if pending is None or not expected or pending.cycle != event.cycle:
             raise self._unasked(event)
-        pending.stage = CycleStage.ADOPTED
-        return []
+        return pending
 
     def _checkpoint_written(self, event: CheckpointWritten) -> list[Note]:
         if not isinstance(self._busy, WriteCheckpoint) or self._busy.version != event.version:
@@ -392,6 +393,7 @@ _HANDLERS: dict[type, Callable[..., list[Note]]] = {
     control.Shutdown: RankPacer._end,
     control.ShutdownWithSave: RankPacer._end,
     BatchFinished: RankPacer._batch_finished,
+    SnapshotDeclared: RankPacer._snapshot_declared,
     CycleAdopted: RankPacer._cycle_adopted,
     CheckpointWritten: RankPacer._checkpoint_written,
     EvalFinished: RankPacer._eval_finished,

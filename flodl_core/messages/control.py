@@ -75,9 +75,14 @@ class DeclareDead:
 
 @message(55)
 class RequestNewNcclId:
-    """Make a new communicator uid for this session."""
+    """The session before is over: say what was completed in it, and make a uid if asked to.
+
+    Every survivor is asked; from then on it completes nothing in an older session.
+    """
 
     session: Session
+    makes_uid: bool = True
+    """Whether this rank makes the communicator's uid."""
 
 
 @message(56)
@@ -87,8 +92,10 @@ class NewNcclSession:
     session: Session
     uid: bytes
     new_rank: Rank
+    """This rank's place among the members, from 0."""
     new_world_size: int
     consensus_from: Rank | None = None
+    """Place of the member that completed the pending cycle and gives its consensus to all."""
 
 
 @message(57)
@@ -101,6 +108,10 @@ class SetGlobalStep:
     """The number of batches that the cohort has committed."""
 
     n: int
+    own_batches: int = 0
+    """Batches of this rank from one average to the next, where no plan has a window; else 0."""
+    cohort_batches: int = 0
+    """Batches of the whole cohort in the same time."""
 
 
 @message(59)

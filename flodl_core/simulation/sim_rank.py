@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flodl_core.dispatch.pacer import (
+from flodl_core.dispatch.actions import (
     AwaitRounds,
     BatchFinished,
     CheckpointWritten,
@@ -19,13 +19,13 @@ from flodl_core.dispatch.pacer import (
     EvalFinished,
     Hold,
     Leave,
-    RankPacer,
     ReportEpoch,
     RunEval,
     TakeSnapshot,
     TrainBatch,
     WriteCheckpoint,
 )
+from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.ids import Cycle, HostName, Rank, RankPhase, Round, RoundOutcome, SyncOutcome
 from flodl_core.messages import control, rendezvous, timing
 from flodl_core.messages.data import RoundEnd

@@ -2,7 +2,7 @@
 
 import pytest
 
-from flodl_core.dispatch.pacer import (
+from flodl_core.dispatch.actions import (
     AwaitRounds,
     BatchFinished,
     CheckpointWritten,
@@ -12,13 +12,14 @@ from flodl_core.dispatch.pacer import (
     Hold,
     HoldReason,
     Leave,
-    RankPacer,
     ReportEpoch,
     RunEval,
+    SnapshotDeclared,
     TakeSnapshot,
     TrainBatch,
     WriteCheckpoint,
 )
+from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import SaveReason, SyncOutcome
 from flodl_core.messages.control import (
@@ -137,15 +138,6 @@ def test_a_window_of_several_batches_holds_after_the_last():
         script.train()
     assert script.next() == hold("window_full")
     assert script.cycle(1) == TakeSnapshot(1, 3, 12)
-
-
-def test_a_window_of_zero_batches_is_no_hold_but_a_pending_cycle_is():
-    script = started(window=0)
-    for _ in range(3):
-        script.train()
-    script.tell(RequestParams(cycle=1))
-    assert script.next() == TakeSnapshot(1, 3, 12)
-    assert script.next() == AwaitRounds(1)
 
 
 def test_a_request_in_mid_batch_waits_for_the_batch_boundary():
@@ -543,3 +535,150 @@ def test_a_cut_leaves_no_batches_ahead_and_the_next_plan_brings_new_ones():
 
 def test_before_any_plan_nothing_is_ahead():
     assert Script().pacer.upcoming(3) == ()
+
+
+# where ranks run on
+
+
+def running(*, size=32, own=0, cohort=0):
+    script = Script()
+    script.cycle(0)
+    script.tell(SetGlobalStep(n=0, own_batches=own, cohort_batches=cohort))
+    return script.tell(StartEpoch(plan=plan(0, size, window=0)))
+
+
+def in_rounds(script, cycle=1):
+    script.tell(RequestParams(cycle=cycle))
+    snapshot = script.next()
+    assert isinstance(snapshot, TakeSnapshot)
+    return snapshot
+
+
+def test_a_plan_without_a_window_is_trained_until_it_is_used_up():
+    script = running(size=12)
+    assert [script.train().offset for _ in range(3)] == [0, 4, 8]
+    assert script.next() == hold("plan_used_up")
+
+
+def test_a_rank_that_runs_on_trains_while_its_snapshot_is_averaged():
+    script = running()
+    script.train()
+    script.train()
+    assert in_rounds(script) == TakeSnapshot(1, 2, 8)
+    assert script.train() == TrainBatch(0, 8, 4)
+    script.tell(CycleAdopted(1, COMMITTED))
+    assert script.train() == TrainBatch(0, 12, 4)
+    script.tell(Update(version=1, cycle=1))
+    assert script.train() == TrainBatch(0, 16, 4)
+
+
+def test_the_next_snapshot_holds_all_that_was_trained_since_the_last_one():
+    script = running()
+    script.train()
+    in_rounds(script)
+    script.train()
+    script.tell(CycleAdopted(1, COMMITTED), Update(version=1, cycle=1), SetGlobalStep(n=2))
+    script.train()
+    assert in_rounds(script, 2) == TakeSnapshot(2, 2, 8)
+
+
+def test_a_rank_that_runs_on_waits_for_the_rounds_once_its_plan_is_used_up():
+    script = running(size=8)
+    script.train()
+    in_rounds(script)
+    script.train()
+    assert script.next() == AwaitRounds(1)
+    script.tell(ExtendPartition(epoch=0, offset=40, size=4))
+    assert script.train() == TrainBatch(0, 40, 4)
+
+
+def test_a_rank_whose_values_were_not_finite_trains_no_more_before_it_adopted():
+    script = running()
+    script.train()
+    in_rounds(script)
+    script.tell(SnapshotDeclared(1))
+    assert script.next() == AwaitRounds(1)
+    script.tell(CycleAdopted(1, SyncOutcome.DECLINED))
+    assert script.train() == TrainBatch(0, 4, 4)
+
+
+def test_only_the_snapshot_of_the_cycle_under_way_can_be_declared():
+    script = running()
+    with pytest.raises(LocalProtocolError):
+        script.pacer.handle(SnapshotDeclared(1))
+    in_rounds(script)
+    with pytest.raises(LocalProtocolError):
+        script.pacer.handle(SnapshotDeclared(2))
+
+
+def test_errands_of_a_rank_that_runs_on_wait_for_the_end_of_the_rounds():
+    script = running()
+    script.train()
+    in_rounds(script)
+    script.tell(ExecuteEval(schedule_id=1, epoch=0, target_rank=0))
+    script.tell(Checkpoint(version=1, target_rank=0))
+    script.train()
+    script.tell(CycleAdopted(1, COMMITTED))
+    assert script.next() == WriteCheckpoint(1)
+    script.tell(CheckpointWritten(1))
+    assert script.next() == RunEval(1, 0)
+
+
+def test_a_rank_that_runs_on_reports_only_what_is_committed():
+    script = running(size=4)
+    script.train()
+    in_rounds(script)
+    assert script.next() == AwaitRounds(1)
+    script.tell(CycleAdopted(1, COMMITTED))
+    assert script.next() == hold("plan_used_up")
+    script.tell(Update(version=1, cycle=1))
+    assert script.next() == ReportEpoch(0)
+
+
+def test_a_cut_ends_the_plan_of_a_rank_that_runs_on():
+    script = running()
+    script.train()
+    script.tell(Cut(cycle=1))
+    assert script.next() == TakeSnapshot(1, 1, 4)
+    assert script.next() == AwaitRounds(1)
+    script.tell(CycleAdopted(1, COMMITTED))
+    script.tell(Update(version=1, cycle=1, next_plan=plan(20, 8, window=0)))
+    assert script.train() == TrainBatch(0, 20, 4)
+
+
+def test_a_throttled_rank_that_runs_on_holds_until_the_update():
+    script = running()
+    script.train()
+    script.tell(Throttle())
+    assert script.next() == hold("throttled")
+    in_rounds(script)
+    assert script.next() == AwaitRounds(1)
+    script.tell(CycleAdopted(1, COMMITTED))
+    assert script.next() == hold("throttled")
+    script.tell(Update(version=1, cycle=1))
+    assert script.train() == TrainBatch(0, 4, 4)
+
+
+def test_the_step_of_a_rank_that_runs_on_advances_through_the_average():
+    script = running(own=2, cohort=10)
+    steps = []
+    for _ in range(2):
+        steps.append(script.pacer.global_step)
+        script.train()
+    in_rounds(script)
+    for _ in range(2):
+        steps.append(script.pacer.global_step)
+        script.train()
+    assert steps == [0, 5, 10, 15]
+    script.tell(CycleAdopted(1, COMMITTED), Update(version=1, cycle=1))
+    script.tell(SetGlobalStep(n=11, own_batches=4, cohort_batches=8))
+    assert script.pacer.global_step == 11 + 2 * 8 // 4
+
+
+def test_a_rank_says_which_batch_the_average_waits_for():
+    script = running(own=2, cohort=4)
+    filled = []
+    for _ in range(3):
+        script.train()
+        filled.append(script.pacer.fills_window)
+    assert filled == [False, True, False]

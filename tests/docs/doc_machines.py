@@ -261,9 +261,9 @@ def relay_answers():
 # -- the pacer ----------------------------------------------------------------------------
 
 
-def _plan(size=64, *, epoch=0):
+def _plan(size=64, *, epoch=0, window=1):
     return control.StartEpoch(
-        plan=control.EpochPlan(epoch=epoch, offset=0, size=size, window_batches=1)
+        plan=control.EpochPlan(epoch=epoch, offset=0, size=size, window_batches=window)
     )
 
 
@@ -280,6 +280,7 @@ _ADOPTED = actions.CycleAdopted(1, SyncOutcome.COMMITTED)
 _STEP = control.SetGlobalStep(n=0)
 _TRAINED = (_plan(), _STEP, "next", _FINISHED)
 _ASKED = (*_TRAINED, control.RequestParams(cycle=1))
+_RUNNING = (_plan(window=0), _STEP, "next", _FINISHED, control.RequestParams(cycle=1))
 PACER_STATES = {
     "no plan": (),
     "free to train": (_plan(), _STEP),
@@ -288,6 +289,7 @@ PACER_STATES = {
     "asked for its snapshot": _ASKED,
     "in the rounds": (*_ASKED, "next"),
     "adopted": (*_ASKED, "next", _ADOPTED),
+    "in the rounds, running on": (*_RUNNING, "next"),
     "leaving": (control.Shutdown(),),
 }
 PACER_INPUTS = {

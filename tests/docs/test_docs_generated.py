@@ -48,6 +48,7 @@ def test_every_message_that_a_pacer_takes_is_driven_through_every_state():
             pacer.CycleAdopted,
             pacer.EvalFinished,
             pacer.CheckpointWritten,
+            pacer.SnapshotDeclared,
         )
     }
     assert driven == doc_machines.handled_by_pacer() - events

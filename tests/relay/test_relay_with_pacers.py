@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from flodl_core.dispatch.accounts import SampleAccounts
 from flodl_core.dispatch.chunk_pool import ChunkPool
 from flodl_core.dispatch.epoch_plan import plan_sync, share_out, span_event
-from flodl_core.dispatch.pacer import (
+from flodl_core.dispatch.actions import (
     AwaitRounds,
     BatchFinished,
     CycleAdopted,
     Hold,
     HoldReason,
-    RankPacer,
     ReportEpoch,
     TakeSnapshot,
     TrainBatch,
 )
+from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import Round, RoundOutcome, SyncOutcome
 from flodl_core.messages.control import (
