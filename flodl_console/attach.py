@@ -8,7 +8,9 @@ Who drives it: the app, when it is opened and after a launch.
 from pathlib import Path
 
 from flodl_console.feed.live import LiveFeed
+from flodl_console.feed.run_port import NO_TRUST, RunTrust
 from flodl_console.launch import LaunchedRun
+from flodl_core.config.join_token import read_join_token
 from flodl_core.run_finding import address_of, find_wanted_run
 from flodl_core.wire.handshake import operator_token
 
@@ -43,7 +45,7 @@ def find_live_feed(
     return LiveFeed(
         found.host,
         found.port,
-        operator_token=found.operator_token,
+        trust=RunTrust(operator_token=found.operator_token, fingerprint=found.fingerprint),
         is_read_only=is_read_only,
         directory=found.directory,
     )
@@ -57,11 +59,14 @@ def launched_feed(launched: LaunchedRun, *, is_read_only: bool = False) -> LiveF
         ConfigError: others may read its token.
     """
     host, port = address_of(launched.directory)
-    token = launched.directory.read_token()
+    text = launched.directory.read_token()
+    token = None if text is None else read_join_token(text)
     return LiveFeed(
         host,
         port,
-        operator_token=None if token is None else operator_token(bytes.fromhex(token)),
+        trust=NO_TRUST
+        if token is None
+        else RunTrust(operator_token=operator_token(token.secret), fingerprint=token.fingerprint),
         is_read_only=is_read_only,
         directory=launched.directory,
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from flodl_core.config.join_token import read_join_token
 from flodl_core.config.load import LoadedRun, load_agent, load_run
 from flodl_core.net.addresses import is_loopback, join_host_port, parse_host_port
 from flodl_core.telemetry.run_directory import NoLiveRunError, RunDirectory, find_run, list_runs
@@ -25,6 +26,8 @@ class FoundRun:
     port: int
     operator_token: str | None = field(repr=False)
     """None where no token of the run is known."""
+    fingerprint: bytes | None = None
+    """Of the run's certificate, as the token says; None where the run speaks no TLS."""
     directory: RunDirectory | None
     """Where the run lies on this machine, if it does and was found."""
 
@@ -61,8 +64,14 @@ def find_wanted_run(
     token = _given_token(token_file, config_file, loaded)
     if directory is not None and token_file is None:
         token = directory.read_token() or token
-    bearer = None if token is None else operator_token(bytes.fromhex(token))
-    return FoundRun(host=host, port=port, operator_token=bearer, directory=directory)
+    known = None if token is None else read_join_token(token)
+    return FoundRun(
+        host=host,
+        port=port,
+        operator_token=None if known is None else operator_token(known.secret),
+        fingerprint=None if known is None else known.fingerprint,
+        directory=directory,
+    )
 
 
 def address_of(directory: RunDirectory) -> tuple[str, int]:

@@ -21,10 +21,12 @@ from flodl_console.feed.clock import FeedClock, RealClock
 from flodl_console.feed.run_end import last_document
 from flodl_console.feed.run_port import (
     FIX_TRUST,
+    NO_TRUST,
     NotServedError,
     PortAnswer,
     PortFaultError,
     RunPort,
+    RunTrust,
 )
 from flodl_console.feed.source import ActionOutcome
 from flodl_console.view.records import (
@@ -76,7 +78,7 @@ class LiveFeed:
     Args:
         host: name or address, IPv6 without brackets.
         port: of the run.
-        operator_token: the operator's, not the join token; None sends none.
+        trust: what proves us to the run, and the run to us.
         is_read_only: whether `ask` is refused here.
         directory: where the run lies, if it does on this machine; tells how it ended.
         clock: time to wait by; the machine's if None.
@@ -87,13 +89,13 @@ class LiveFeed:
         host: str,
         port: int,
         *,
-        operator_token: str | None = None,
+        trust: RunTrust = NO_TRUST,
         is_read_only: bool = False,
         directory: RunDirectory | None = None,
         clock: FeedClock | None = None,
     ) -> None:
         self._clock = clock or RealClock()
-        self._port = RunPort(host, port, operator_token=operator_token, clock=self._clock)
+        self._port = RunPort(host, port, trust=trust, clock=self._clock)
         self._is_read_only = is_read_only
         self._directory = directory
         self._label = self._port.at if directory is None else directory.path.name

@@ -7,7 +7,7 @@ Who drives it: `feed.live`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
@@ -15,6 +15,8 @@ import httpx
 from flodl_console.feed.clock import FeedClock
 from flodl_core.errors import FlodlError
 from flodl_core.net.addresses import join_host_port
+from flodl_core.net.http_client import FIX_TLS, tls_refusal_of
+from flodl_core.net.tls import pinned_context
 from flodl_core.units import Seconds
 
 READ_S: Final = 3.0
@@ -45,30 +47,43 @@ class PortAnswer:
         return self.status == httpx.codes.OK
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrust:
+    """What proves us to a run, and the run to us."""
+
+    operator_token: str | None = field(default=None, repr=False)
+    """The operator's, not the join token; sent with every request. None sends none."""
+    fingerprint: bytes | None = None
+    """Of the run's certificate; it makes TLS a must. None speaks plainly."""
+
+
+NO_TRUST: Final = RunTrust()
+
+
 class RunPort:
     """Asks one run; safe to use from several tasks of one loop.
 
     Args:
         host: name or address, IPv6 without brackets.
         port: of the run.
-        operator_token: sent with every request; None sends none.
+        trust: what proves us to the run, and the run to us.
         clock: what the ceilings are measured by.
     """
 
-    def __init__(
-        self, host: str, port: int, *, operator_token: str | None, clock: FeedClock
-    ) -> None:
+    def __init__(self, host: str, port: int, *, trust: RunTrust, clock: FeedClock) -> None:
         self.at = join_host_port(host, port)
         self._clock = clock
         headers = {"Accept-Encoding": "identity"}
-        if operator_token is not None:
-            headers["Authorization"] = f"Bearer {operator_token}"
+        if trust.operator_token is not None:
+            headers["Authorization"] = f"Bearer {trust.operator_token}"
+        fingerprint = trust.fingerprint
         self._client = httpx.AsyncClient(
-            base_url=f"http://{self.at}",
+            base_url=f"http://{self.at}" if fingerprint is None else f"https://{self.at}",
             headers=headers,
             timeout=None,  # noqa: S113 - each request as a whole has its ceiling
             trust_env=False,
-            verify=False,  # noqa: S501 - no TLS is spoken here; reading the certificates takes long
+            # Without TLS nothing is verified, and reading the system's certificates takes long.
+            verify=False if fingerprint is None else pinned_context(fingerprint),
         )
 
     async def read(self, path: str, **parameters: int) -> bytes:
@@ -116,6 +131,8 @@ class RunPort:
         except TimeoutError as error:
             raise PortFaultError(self._too_slow(len(body), limit_s)) from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            if (refusal := tls_refusal_of(error)) is not None:
+                raise PortFaultError(f"{self.at} {refusal}", fix=FIX_TLS) from error
             raise PortFaultError(f"no launcher answers at {self.at}") from error
         except httpx.RemoteProtocolError as error:
             why = "broke off its answer" if body else "does not speak HTTP as a run does"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from flodl_core.cli.run_options import Wanted
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.net.http_client import ControllerAnswer, ControllerClient
+from flodl_core.net.tls import pinned_context
 from flodl_core.run_finding import find_wanted_run
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.state import StateDocument, read_document_untrusted
@@ -79,7 +80,10 @@ def attached(wanted: Wanted) -> Iterator[Attachment]:
         token_file=wanted.token_file,
         config_file=wanted.config_file,
     )
-    with ControllerClient(found.host, found.port, operator_token=found.operator_token) as client:
+    trusted = None if found.fingerprint is None else pinned_context(found.fingerprint)
+    with ControllerClient(
+        found.host, found.port, operator_token=found.operator_token, trusted=trusted
+    ) as client:
         yield Attachment(client, found.directory)
 
 

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Final, TypeAlias
 
 import anyio
@@ -22,6 +23,9 @@ import anyio.to_thread
 from flodl_core.errors import LocalProtocolError
 from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, PARENT_PID_VARIABLE
 from flodl_core.units import Seconds
+
+DATA_VARIABLE: Final = "FLODL_DATA"
+"""Where the job finds the directory of this host's data."""
 
 EVICTION_S: Final = 10.0
 """From the polite signal to SIGKILL."""
@@ -119,6 +123,7 @@ def spawn(
     pass_fds: Sequence[int] = (),
     stdout: Output = None,
     stderr: Output = None,
+    stdin: Output = subprocess.DEVNULL,
 ) -> Child:
     """Start a child in its own session. Main thread only.
 
@@ -130,6 +135,7 @@ def spawn(
             here. Every other descriptor is closed in it.
         stdout: None is this process's own.
         stderr: None is this process's own.
+        stdin: nothing to read, unless a descriptor is given.
 
     Raises:
         LocalProtocolError: another thread called.
@@ -149,7 +155,7 @@ def spawn(
                 PARENT_PID_VARIABLE: str(os.getpid()),
                 LIVENESS_FD_VARIABLE: str(read_end),
             },
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             pass_fds=(*pass_fds, read_end),
@@ -175,6 +181,18 @@ def python_command(module: str, *words: str) -> list[str]:
 def own_environment() -> dict[str, str]:
     """Return a copy of this process's environment, to be handed to a child or looked at."""
     return dict(os.environ)
+
+
+def job_environment(data: Path | None) -> dict[str, str]:
+    """Return the same for a child that builds the job, with where this host keeps its data.
+
+    Args:
+        data: this host's directory of data; None leaves what the environment says.
+    """
+    env = own_environment()
+    if data is not None:
+        env[DATA_VARIABLE] = str(data.absolute())
+    return env
 
 
 def _open_pidfd(pid: int) -> int | None:

@@ -6,6 +6,7 @@ port which cannot be bound; whatever answers there is not trusted.
 """
 
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,8 +16,10 @@ import httpx
 from flodl_core.errors import FlodlError
 from flodl_core.ids import ExitCode
 from flodl_core.net.addresses import join_host_port
+from flodl_core.net.tls import WrongFingerprintError, pinned_context
 from flodl_core.units import Seconds
 
+FIX_TLS: Final = "take the run's token anew, from the file `token` of its run directory."
 ASK_S: Final = 5.0
 OWNER_S: Final = 1.0
 
@@ -55,6 +58,7 @@ class ControllerClient:
         host: name or address, IPv6 without brackets.
         port: of the run.
         operator_token: sent with every request; None sends none.
+        trusted: whose certificate TLS is spoken with; None speaks plainly.
         ask_s: ceiling of one request.
     """
 
@@ -64,16 +68,18 @@ class ControllerClient:
         port: int,
         *,
         operator_token: str | None = None,
+        trusted: ssl.SSLContext | None = None,
         ask_s: Seconds = ASK_S,
     ) -> None:
         self.at = join_host_port(host, port)
         headers = {} if operator_token is None else {"Authorization": f"Bearer {operator_token}"}
         self._client = httpx.Client(
-            base_url=f"http://{self.at}",
+            base_url=f"http://{self.at}" if trusted is None else f"https://{self.at}",
             headers=headers,
             timeout=ask_s,
             trust_env=False,
-            verify=False,  # noqa: S501 - no TLS is spoken here; reading the certificates takes long
+            # Without TLS nothing is verified, and reading the system's certificates takes long.
+            verify=False if trusted is None else trusted,
         )
 
     def __enter__(self) -> "ControllerClient":
@@ -108,6 +114,8 @@ class ControllerClient:
         try:
             answer = self._client.request(method, path, params=dict(parameters))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if (refusal := tls_refusal_of(error)) is not None:
+                raise ControllerUnreachableError(f"{self.at} {refusal}", fix=FIX_TLS) from error
             raise ControllerUnreachableError(
                 f"no launcher answers at {self.at} ({type(error).__name__})",
                 fix="check that the run is on, and its address and port.",
@@ -124,6 +132,18 @@ class ControllerClient:
         return ControllerAnswer(status=answer.status_code, body=body)
 
 
+def tls_refusal_of(error: Exception) -> str | None:
+    """Return what a failed request says of TLS, as what follows an address; None if nothing."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, WrongFingerprintError):
+            return "has another certificate than the token names: another run, or one in between"
+        if isinstance(cause, ssl.SSLError):
+            return "speaks no TLS 1.3, and the token says that the run does"
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
 def describe_owner(bind: str, port: int, *, ask_s: Seconds = OWNER_S) -> str:
     """Return who listens there: `run 0123456789abcdef`, or `another program`."""
     run_id = run_id_at(_WILDCARDS.get(bind, bind), port, ask_s=ask_s)
@@ -131,11 +151,18 @@ def describe_owner(bind: str, port: int, *, ask_s: Seconds = OWNER_S) -> str:
 
 
 def run_id_at(host: str, port: int, *, ask_s: Seconds = OWNER_S) -> str | None:
-    """Return the id of the run whose launcher answers at `host:port`, if one does."""
-    try:
-        with ControllerClient(host, port, ask_s=ask_s) as client:
-            run = client.state().body.get("run")
-    except ControllerUnreachableError:
-        return None
-    run_id = run.get("id") if isinstance(run, dict) else None
-    return run_id if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) else None
+    """Return the id of the run whose launcher answers at `host:port`, if one does.
+
+    Whoever answers is asked plainly, then by TLS with whatever certificate: nothing of ours is
+    sent, and nothing of the answer but a word is used.
+    """
+    for trusted in (None, pinned_context(None)):
+        try:
+            with ControllerClient(host, port, trusted=trusted, ask_s=ask_s) as client:
+                run = client.state().body.get("run")
+        except ControllerUnreachableError:
+            return None
+        run_id = run.get("id") if isinstance(run, dict) else None
+        if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id):
+            return run_id
+    return None

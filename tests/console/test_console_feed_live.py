@@ -22,6 +22,7 @@ from console_feeds import (
 
 from flodl_console.demo.scenarios import open_scenario
 from flodl_console.feed.live import LiveFeed
+from flodl_console.feed.run_port import RunTrust
 from flodl_console.view.records import (
     DocumentArrived,
     LinkChanged,
@@ -132,7 +133,10 @@ async def test_an_older_run_without_pages_is_read_all_the_same(training):
 
 
 async def test_every_request_carries_the_operators_token(training):
-    async with serving(training) as server, reading(live(server, operator_token="abc")) as records:
+    async with (
+        serving(training) as server,
+        reading(live(server, trust=RunTrust(operator_token="abc"))) as records,
+    ):
         await until(records, DocumentArrived)
     assert "authorization: bearer abc" in server.headers[0]
 
@@ -351,7 +355,7 @@ async def test_a_live_directory_means_another_try(training, tmp_path):
 
 async def test_an_action_is_posted_and_answered_in_the_runs_words(training):
     async with serving(training) as server:
-        feed = live(server, operator_token="abc")
+        feed = live(server, trust=RunTrust(operator_token="abc"))
         outcome = await feed.ask("stop", kind="now")
         await feed.aclose()
     assert (outcome.is_accepted, outcome.text) == (True, "it will end")
