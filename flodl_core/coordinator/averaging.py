@@ -129,6 +129,13 @@ def _commit(state: SchedulerState, event: RoundEnded) -> None:
         return
     state.committed_version = event.cycle
     state.syncs += 1
+    if event.unstepped_buckets:
+        state.alert(
+            Severity.WARN,
+            "nonfinite",
+            f"the outer step of {event.unstepped_buckets} buckets is not finite in cycle "
+            f"{event.cycle}; their average is taken as it is and their velocity begins again at 0",
+        )
     gamma = state.spec.gamma
     masses = {
         tally.rank: gamma_mass(tally.n, gamma)

@@ -19,7 +19,7 @@ from coordinator_script import (
 )
 
 from flodl_core.coordinator.effects import DropHost, RunFinished
-from flodl_core.coordinator.events import HostStatsReported, StopKind, StopRequested
+from flodl_core.coordinator.events import HostStatsReported, RoundEnded, StopKind, StopRequested
 from flodl_core.ids import RankPhase, Round, RoundOutcome
 from flodl_core.ids import SyncOutcome as Sync
 from flodl_core.messages.data import RankTally
@@ -611,6 +611,23 @@ def test_a_declared_rank_loses_its_samples_of_the_window_and_stays():
     assert [alert.alert_class for alert in of(said, RaiseAlert)] == ["nonfinite"]
     script.ack(0, 1)
     assert sent(script.ack(1, 1, Sync.DECLINED), control.Update, 1)
+
+
+def test_an_outer_step_that_is_not_finite_is_an_alert_and_the_commit_stands():
+    script = Script((("red", 2),), n_samples=8).start()
+    for rank in (0, 1):
+        script.batch(rank)
+    for rank in (0, 1):
+        script.ready(rank, 1)
+    tallies = (tally(0), tally(1))
+    script.end(1, Round.CONTROL, accepted=(0, 1), tallies=tallies)
+    said = script.handle(
+        RoundEnded(1, Round.PARAMS, RoundOutcome.COMMITTED, (0, 1), 2.0, tallies, 3)
+    )
+    assert ranges(said) == {(0, 0, 2), (1, 4, 2)}
+    (alert,) = of(said, RaiseAlert)
+    assert (alert.alert_class, alert.rank) == ("nonfinite", None)
+    assert "outer step of 3 buckets" in alert.detail
 
 
 def declare(script, cycle, *, others):
