@@ -30,7 +30,7 @@ demo: setup
 	$(BIN)/flodl headless charlm --hosts 2 --ranks-per-host 2 --mode cpu_sync
 
 test: setup
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not chaos and not simulation"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not chaos and not long and not simulation"
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -39,7 +39,7 @@ check: setup
 	$(BIN)/lint-imports
 
 chaos: setup
-	$(BIN)/python -m pytest -q -n $(CHAOS_WORKERS) --dist worksteal -m chaos
+	$(BIN)/python -m pytest -q -n $(CHAOS_WORKERS) --dist worksteal -m "chaos or long"
 
 simulation: setup
 	$(BIN)/python -m pytest -q -m simulation

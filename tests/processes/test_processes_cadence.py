@@ -78,6 +78,7 @@ def test_a_slow_rank_does_fewer_batches_and_every_sample_is_trained_once(launch)
     assert meta_of(run.stem)["elche"]["anchor_rank"] == 2
 
 
+@pytest.mark.long
 def test_two_runs_with_pinned_counts_are_the_same_run(launch) -> None:
     words = (*pass_of(400, 5, 20), "--ranks", "2", "--pin-counts", "6,2")
     runs = [launch(*words) for _ in range(2)]
@@ -133,6 +134,7 @@ def test_a_checkpoint_cuts_a_long_window_and_the_run_goes_on(launch) -> None:
     assert run.finish() == 5
 
 
+@pytest.mark.long
 def test_a_host_that_is_drained_leaves_and_the_others_train_every_sample(launch) -> None:
     samples = 20_000
     run = launch(*pass_of(samples, 10, 10, 40, 40), "--hosts", "2", "--ranks-per-host", "2")

@@ -25,6 +25,7 @@ def loader_processes(run) -> list[Process]:
     ]
 
 
+@pytest.mark.long
 def test_a_run_ends_with_the_same_bits_whatever_number_of_workers_reads(launch) -> None:
     """Samples, collate and step draw from every generator; two hosts of one rank each."""
     ends = []

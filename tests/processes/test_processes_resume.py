@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from aftermath import meta_of, sample_counts
-from harness import Launched
+from harness import SHORT_S, Beside, Launched
 from safetensors.numpy import load_file
 
 pytestmark = [pytest.mark.processes, pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -98,8 +98,12 @@ def test_with_pinned_counts_a_stop_changes_no_bit_either(launch_ahead) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("--ranks", "2", "--mode", "cpu_cadence"), ("--hosts", "2", "--ranks-per-host", "2")],
-    ids=["two ranks in cadence", "two hosts"],
+    [
+        ("--ranks", "2", "--mode", "cpu_cadence"),
+        ("--hosts", "2", "--ranks-per-host", "2"),
+        ("--ranks", "5"),
+    ],
+    ids=["two ranks in cadence", "two hosts", "five ranks"],
 )
 def test_another_world_trains_what_is_left_once(launch_ahead, stopped, words) -> None:
     run = go_on(launch_ahead, stopped, *words)
@@ -108,6 +112,40 @@ def test_another_world_trains_what_is_left_once(launch_ahead, stopped, words) ->
     assert ids_of(stopped, run) == each_once()
     world = run.summary["world_size"]
     assert any(f"{world} ranks now, 3 at the save" in text for text in run.texts("note"))
+
+
+def with_guests(
+    launch_ahead, names: tuple[str, ...], *words: str
+) -> tuple[Launched, list[Beside]]:
+    """A run whose ranks 1 and 2 are on two guests, which join in this order."""
+    guests = []
+    run = launch_ahead(*JOB, *SAVING, "--ranks", "1", "--target-ranks", "3", *words)
+    run.until_said("note", "listens on")
+    for name in names:
+        words = ("join", run.address, "--host", name, "--ranks", "1", "--run-dir", name)
+        guests.append(run.start_flodl(*words))
+        run.until_said("joined", name)
+    return run, guests
+
+
+def test_hosts_in_another_order_train_what_is_left_once(launch_ahead) -> None:
+    """Each rank is on another host than at the save, so its own state is not there."""
+    first, guests = with_guests(launch_ahead, ("red", "blue"), "--step-ms", "15")
+    first.until_trained(600)
+    first.until("a save", lambda: bool(list(first.directory.glob("checkpoints/*.meta.json"))))
+    first.signal(signal.SIGTERM)
+    assert first.finish(leaves_guest=True) == 4
+    assert [guest.finish(SHORT_S).code for guest in guests] == [0, 0]
+    owners = {one["rank"]: one["host"] for one in meta_of(first.stem)["rank_files"]}
+    assert (owners[1], owners[2]) == ("red", "blue")
+    again, guests = with_guests(launch_ahead, ("blue", "red"), "--resume", str(first.directory))
+    again.until_said("note", "goes on from")
+    assert again.finish(leaves_guest=True) == 0
+    assert [guest.finish(SHORT_S).code for guest in guests] == [0, 0]
+    again.check_quiet()
+    hosts = {rank["rank"]: rank["host"] for rank in again.summary["ranks"]}
+    assert (hosts[1], hosts[2]) == ("blue", "red")
+    assert ids_of(first, again) == each_once()
 
 
 def test_a_damaged_checkpoint_is_skipped_by_name(launch_ahead, stopped, tmp_path) -> None:

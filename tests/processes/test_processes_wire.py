@@ -19,6 +19,7 @@ def tensors(stem: Path) -> dict[str, torch.Tensor]:
     return load_file(f"{stem}.safetensors")
 
 
+@pytest.mark.long
 def test_a_narrow_wire_trains_the_same_within_its_digits(launch) -> None:
     saved = []
     for wire in ("f32", "bf16"):
