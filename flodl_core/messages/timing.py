@@ -40,6 +40,8 @@ class SnapshotReady:
     """Batches since the last sync whose optimizer step was applied; 0 if declared non-finite."""
     samples: int
     """Samples drawn since the last sync."""
+    declared: bool = False
+    """On NCCL, where no root says so: its values are not finite."""
 
 
 @message(82)
@@ -65,6 +67,8 @@ class Heartbeat:
     phase: RankPhase
     phase_s: float = 0.0
     """Seconds that this phase has lasted."""
+    activity: str = ""
+    """What in that phase, such as the collective that it waits in; empty if nothing is to say."""
 
 
 @message(84)
@@ -121,7 +125,19 @@ class NewNcclIdGenerated:
     rank: Rank
     session: Session
     uid: bytes
+    """128 bytes; empty from a rank that was not asked to make it."""
     completed_cycle: Cycle
+    """The newest cycle that it completed; -1 before the first."""
+    is_damaged: bool = False
+    """A collective that changes parameters in place was cut off: they are no consensus."""
+
+
+@message(90)
+class NcclSessionFormed:
+    """This rank's communicator of the session is usable."""
+
+    rank: Rank
+    session: Session
 
 
 @message(88)

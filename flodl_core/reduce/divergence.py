@@ -66,9 +66,22 @@ def adopt_and_compare(
 
 
 def _triple_of(sums: tuple[float, float, float], spans: Sequence[Run]) -> Divergence:
-    if not spans:
+    return triple_of_sums(*sums, is_empty=not spans)
+
+
+def triple_of_sums(
+    pre_sum: float, post_sum: float, apart_sum: float, *, is_empty: bool
+) -> Divergence:
+    """Return the triple of Σ pre², Σ post² and Σ (pre − post)², whoever summed them.
+
+    Args:
+        pre_sum: of the snapshot, ≥ 0 or not finite.
+        post_sum: of the consensus, likewise.
+        apart_sum: of their difference, likewise.
+        is_empty: whether no value was compared.
+    """
+    if is_empty:
         return Divergence(divergence=0.0, post_norm=None, pre_norm=None)
-    pre_sum, post_sum, apart_sum = sums
     post_norm = _finite(math.sqrt(post_sum))
     if post_norm is not None and post_norm <= _SMALLEST_NORM:
         divergence: float | None = 0.0

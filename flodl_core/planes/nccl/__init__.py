@@ -1,0 +1,1 @@
+"""The NCCL plane: collectives among ranks that train on like GPUs; the star serves the rest."""

@@ -1,0 +1,209 @@
+"""Collectives on GPUs through NVIDIA's binding `nccl4py`, on the library that torch ships.
+
+Communicators are non-blocking: after every call the library is polled until it has
+launched what it was given, with the interpreter lock let go in between; an event recorded
+before that could be done before the collective has begun. Everything lies on one stream
+of its own, which waits for training, as training waits for it.
+
+Needs the extra `flodl[nccl]`. Traffic between hosts is the library's own: it needs open
+TCP between them, and nothing encrypts it.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from flodl_core.planes.nccl.collective import (
+    UID_BYTES,
+    Collective,
+    CollectiveError,
+    CommState,
+    Mark,
+    Pair,
+)
+from flodl_core.planes.nccl.waiting import looks
+from flodl_core.units import Seconds
+
+LAUNCH_S: Final[Seconds] = 30.0
+"""Longest wait for the library to launch what it was given; it needs microseconds."""
+
+_KEPT_OPS: Final = 8
+_SUCCESS: Final = 0
+_IN_PROGRESS: Final = 7
+_FIX: Final = "pip install 'flodl[nccl]' on this host, or train with --mode cpu_cadence"
+
+
+def load_library() -> Any:  # noqa: ANN401 - a module without annotations
+    """Return the binding.
+
+    Raises:
+        CollectiveError: it is not installed, or the library that it binds is missing.
+    """
+    try:
+        import nccl.core as library
+    except (ImportError, OSError, RuntimeError) as error:
+        raise CollectiveError(f"nccl4py cannot be loaded ({error})", fix=_FIX) from error
+    return library
+
+
+class DeviceFabric:
+    """Communicators of one GPU.
+
+    Args:
+        device: such as cuda:1, as this process sees it.
+
+    Raises:
+        CollectiveError: nccl4py is not installed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._library = load_library()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU."""
+        return self._device
+
+    def bind(self) -> None:
+        """Make the GPU the calling thread's own."""
+        torch.cuda.set_device(self._device)
+
+    def new_uid(self) -> bytes:
+        """Return a uid; the library serves it from a thread of this process."""
+        return bytes(self._library.get_unique_id()).ljust(UID_BYTES, b"\0")
+
+    def join(self, uid: bytes, *, place: int, size: int) -> Collective:
+        """Begin to form a communicator."""
+        return DeviceCollective(self._library, uid, place, size=size, stream=self._stream)
+
+    @contextlib.contextmanager
+    def syncing(self) -> Iterator[None]:
+        """Put what is enqueued inside on the plane's stream, between training and training."""
+        training = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(training)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            training.wait_stream(self._stream)
+
+    def mark(self) -> Mark:
+        """Record an event on the plane's stream."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self._stream)
+        return _EventMark(event)
+
+
+@dataclass(frozen=True, slots=True)
+class _EventMark:
+    event: torch.cuda.Event
+
+    def is_done(self) -> bool:
+        """Return whether the stream has passed the event."""
+        return bool(self.event.query())  # type: ignore[no-untyped-call]
+
+
+class DeviceCollective:
+    """One communicator of the library."""
+
+    def __init__(
+        self,
+        library: Any,  # noqa: ANN401 - a module without annotations
+        uid: bytes,
+        place: int,
+        *,
+        size: int,
+        stream: torch.cuda.Stream,
+    ) -> None:
+        self._library, self._stream = library, stream
+        self._comm: Any = library.Communicator.init(
+            size,
+            place,
+            library.UniqueId.from_bytes(uid),
+            library.NCCLConfig(blocking=False),
+        )
+        self._ops: dict[float, Any] = {}
+        self._is_aborted = False
+        self._is_given_up = False
+
+    def state(self) -> CommState:
+        """Return how the library says that it stands."""
+        if self._is_aborted:
+            return CommState.FAILED
+        code = int(self._comm.get_async_error())
+        if code == _SUCCESS:
+            return CommState.READY
+        return CommState.IN_PROGRESS if code == _IN_PROGRESS else CommState.FAILED
+
+    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
+        """Enqueue a weighted sum of each pair, in one launch."""
+        op = self._weighing(factor)
+        if len(pairs) == 1:
+            source, target = pairs[0]
+            self._launch(lambda: self._comm.allreduce(source, target, op, stream=self._stream))
+            return
+
+        def enqueue() -> None:
+            with self._library.group():
+                for source, target in pairs:
+                    self._comm.allreduce(source, target, op, stream=self._stream)
+
+        self._launch(enqueue)
+
+    def sum_plain(self, values: torch.Tensor) -> None:
+        """Enqueue a sum in place."""
+        op = self._library.SUM
+        self._launch(lambda: self._comm.allreduce(values, values, op, stream=self._stream))
+
+    def broadcast(self, values: torch.Tensor, root: int) -> None:
+        """Enqueue a broadcast in place."""
+        self._launch(lambda: self._comm.broadcast(values, values, root, stream=self._stream))
+
+    def give_up(self) -> None:
+        """Have `_launch` raise at its next look."""
+        self._is_given_up = True
+
+    def abort(self) -> None:
+        """Abort; kernels that wait for a dead peer end."""
+        if not self._is_aborted:
+            self._is_aborted = True
+            self._comm.abort()
+
+    def _weighing(self, factor: float) -> Any:  # noqa: ANN401 - the library's own
+        """Return the operator of a factor; the newest few are kept."""
+        op = self._ops.pop(factor, None)
+        if op is None:
+            scalar = np.array([factor], dtype=np.float32)
+            made: list[Any] = []
+            self._launch(lambda: made.append(self._comm.create_pre_mul_sum(scalar)))
+            op = made[0]
+            while len(self._ops) >= _KEPT_OPS:
+                self._ops.pop(next(iter(self._ops))).close()
+        self._ops[factor] = op
+        return op
+
+    def _launch(self, enqueue: Callable[[], object]) -> None:
+        """Call the library and wait until it has launched that.
+
+        The first use of a communicator connects it to its peers, of which one may be dead.
+
+        Raises:
+            CollectiveError: it refused, took too long, or was given up.
+        """
+        enqueue()
+        for age_s in looks():
+            state = self.state()
+            if state is CommState.READY:
+                return
+            if state is CommState.FAILED:
+                raise CollectiveError(f"NCCL refused: {self._comm.get_last_error()}")
+            if self._is_given_up:
+                raise CollectiveError("the communicator was given up while NCCL was launching")
+            if age_s > LAUNCH_S:
+                raise CollectiveError(f"NCCL has launched nothing in {LAUNCH_S:g} s")

@@ -1,0 +1,43 @@
+"""Which collective a rank is in: its newest one, numbered, and a record of each on request.
+
+Collectives that do not match show as another number of them for one cycle; the one that a
+rank is parked in says where.
+"""
+
+from collections.abc import Callable
+
+from flodl_core.ids import Cycle, Session
+
+Record = Callable[[str, str], None]
+"""Takes ENTER or EXIT, and what."""
+
+
+class CollectiveTrace:
+    """Numbers the collectives of one rank.
+
+    Args:
+        record: told of each; None keeps only the newest.
+    """
+
+    def __init__(self, record: Record | None = None) -> None:
+        self._record = record
+        self._entered = 0
+        self.parked = ""
+        """The collective that this rank waits in; empty if it waits in none."""
+
+    def enter(self, name: str, session: Session, cycle: Cycle | None) -> None:
+        """A collective was entered."""
+        self._entered += 1
+        self.parked = f"{name} #{self._entered} of session {session}" + _of(cycle)
+        if self._record is not None:
+            self._record("ENTER", self.parked)
+
+    def leave(self, name: str, session: Session, cycle: Cycle | None) -> None:
+        """It has ended, or has been enqueued in front of another one."""
+        if self._record is not None:
+            self._record("EXIT", f"{name} #{self._entered} of session {session}" + _of(cycle))
+        self.parked = ""
+
+
+def _of(cycle: Cycle | None) -> str:
+    return "" if cycle is None else f", cycle {cycle}"

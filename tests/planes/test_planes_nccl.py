@@ -1,0 +1,237 @@
+"""The NCCL plane's cycles, on the stand-in: what is averaged, and what a death leaves.
+
+Right values are worked out in f64 apart from the plane. The same promises hold on GPUs,
+where `tests/bench/gpu` runs this very module.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nccl_rig import Cohort, FabricOf, HaltError, Member, loopback
+from planes_world import geometry_of
+
+from flodl_core.ids import SyncOutcome
+from flodl_core.messages.job import Geometry
+from flodl_core.planes.nccl.cycle import CycleEnd
+from flodl_core.planes.nccl.keeper import SessionBrokenError
+
+
+@pytest.fixture(name="fabric")
+def _fabric() -> FabricOf:
+    return loopback
+
+
+@contextmanager
+def cohort_of(
+    size: int, fabric: FabricOf, *, geometry: Geometry | None = None, in_place: bool = False
+) -> Iterator[Cohort]:
+    made = Cohort(size, fabric=fabric, geometry=geometry, in_place=in_place)
+    made.fill(seed=size)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def ended(result: object) -> CycleEnd:
+    assert isinstance(result, CycleEnd), result
+    return result
+
+
+def expect_mean(
+    cohort: Cohort, before: list[np.ndarray], masses: list[float], *, members: list[Member]
+) -> None:
+    """All members hold the same bits, inside the bound of a sum of so many contributions."""
+    total = sum(masses)
+    exact = sum(m * x for m, x in zip(masses, before, strict=True)) / total
+    spread = sum(m * abs(x) for m, x in zip(masses, before, strict=True)) / total
+    bound = (len(masses) + 4) * 2.0**-24 * spread + 2.0**-149 * (1 + len(masses) / total)
+    found = [one.regions.params.cpu() for one in members]
+    assert all(torch.equal(found[0], other) for other in found)
+    assert (np.abs(found[0].double().numpy() - exact) <= bound).all()
+
+
+def test_everybody_adopts_the_mean_weighted_by_work(fabric: FabricOf) -> None:
+    with cohort_of(3, fabric) as cohort:
+        before = cohort.values()
+        counts = [1, 4, 2]
+        results = cohort.together(lambda one: one.average(counts[one.rank]))
+        expect_mean(cohort, before, [1.0, 4.0, 2.0], members=cohort.members)
+        for member, result in zip(cohort.members, results, strict=True):
+            end = ended(result)
+            after = member.regions.params.cpu().double().numpy()
+            apart = np.linalg.norm(before[member.rank] - after) / np.linalg.norm(after)
+            assert end.outcome is SyncOutcome.COMMITTED
+            assert end.divergence is not None
+            assert end.divergence.divergence == pytest.approx(apart, rel=1e-6)
+            assert end.divergence.pre_norm == pytest.approx(np.linalg.norm(before[member.rank]))
+            assert end.divergence.post_norm == pytest.approx(np.linalg.norm(after))
+            assert member.entered == ["COUNT", "PARAM", "BUFFER"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    counts=st.lists(st.integers(0, 50), min_size=2, max_size=4).filter(any),
+    gamma=st.sampled_from([1.0, 0.0, 0.5, -1.0, 2.0]),
+)
+def test_any_counts_and_any_gamma_give_the_weighted_mean(counts: list[int], gamma: float) -> None:
+    with cohort_of(len(counts), loopback) as cohort:
+        before = cohort.values()
+        cohort.together(lambda one: one.average(counts[one.rank], gamma=gamma))
+        masses = [0.0 if n == 0 else float(n) ** gamma for n in counts]
+        expect_mean(cohort, before, masses, members=cohort.members)
+
+
+def test_an_idle_cycle_is_one_collective_and_changes_nothing(fabric: FabricOf) -> None:
+    with cohort_of(2, fabric) as cohort:
+        before = cohort.values()
+        results = cohort.together(lambda one: one.average(0))
+        assert [ended(one).outcome for one in results] == [SyncOutcome.UNREALIZED] * 2
+        assert all(one.entered == ["COUNT"] for one in cohort.members)
+        for values, member in zip(before, cohort.members, strict=True):
+            assert (member.regions.params.cpu().double().numpy() == values).all()
+        cohort.together(lambda one: one.average(1, cycle=2))
+        expect_mean(cohort, before, [1.0, 1.0], members=cohort.members)
+
+
+@pytest.mark.parametrize("poison", [float("nan"), float("inf")])
+def test_values_that_are_not_finite_reach_nobody(fabric: FabricOf, poison: float) -> None:
+    with cohort_of(3, fabric) as cohort:
+        cohort.members[1].regions.params[7] = poison
+        before = cohort.values()
+        results = cohort.together(lambda one: one.average(2))
+        outcomes = [ended(one).outcome for one in results]
+        assert outcomes == [SyncOutcome.COMMITTED, SyncOutcome.DECLINED, SyncOutcome.COMMITTED]
+        expect_mean(cohort, [before[0], before[2]], [2.0, 2.0], members=cohort.members)
+        tally = cohort.members[1].counted[0]
+        assert (tally.n, tally.samples, tally.declared) == (0, 8, True)
+
+
+def test_buffers_are_the_plain_mean_of_those_who_moved(fabric: FabricOf) -> None:
+    with cohort_of(3, fabric) as cohort:
+        before = [one.regions.buffers.cpu().double().numpy().copy() for one in cohort.members]
+        cohort.together(lambda one: one.average([9, 0, 1][one.rank]))
+        expected = (before[0] + before[2]) / 2
+        for member in cohort.members:
+            found = member.regions.buffers.cpu().double().numpy()
+            assert np.allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_frozen_parameters_stay_bit_by_bit(fabric: FabricOf) -> None:
+    geometry = geometry_of((40, 33, 17), frozen=(1,))
+    frozen = slice(geometry.params[1].offset, geometry.params[1].offset + 33)
+    with cohort_of(2, fabric, geometry=geometry) as cohort:
+        before = [one.regions.params.clone() for one in cohort.members]
+        cohort.together(lambda one: one.average(1 + one.rank))
+        for old, member in zip(before, cohort.members, strict=True):
+            assert torch.equal(old[frozen], member.regions.params[frozen])
+            assert not torch.equal(old[:40], member.regions.params[:40])
+
+
+@pytest.mark.parametrize("name", ["COUNT", "PARAM", "BUFFER"])
+def test_a_death_inside_a_collective_costs_the_survivors_nothing(
+    fabric: FabricOf, name: str
+) -> None:
+    """The survivors keep their own values and repeat the cycle with what they are."""
+    with cohort_of(3, fabric) as cohort:
+        before = cohort.values()
+        cohort.members[2].halts_at = name
+
+        def take_part(member: Member) -> CycleEnd:
+            try:
+                return member.average(1 + member.rank)
+            except HaltError:
+                cohort.bury(2)
+                cohort.tell_of(2)
+                raise
+
+        results = cohort.together(take_part)
+        assert isinstance(results[0], SessionBrokenError)
+        for values, member in zip(before[:2], cohort.alive, strict=True):
+            assert (member.regions.params.cpu().double().numpy() == values).all()
+        assert cohort.reform() == [-1, -1]
+        cohort.together(lambda one: one.average(1 + one.rank))
+        expect_mean(cohort, before[:2], [1.0, 2.0], members=cohort.alive)
+
+
+def test_who_completed_a_cycle_gives_it_to_those_who_did_not(fabric: FabricOf) -> None:
+    with cohort_of(3, fabric) as cohort:
+        before = cohort.values()
+        late = cohort.members[1]
+        complete = late.keeper.complete
+
+        def too_late(*_: object) -> None:
+            cohort.bury(2)
+            cohort.tell_of(2)
+            complete(*_)  # type: ignore[arg-type]
+
+        late.keeper.complete = too_late  # type: ignore[method-assign]
+        results = cohort.together(lambda one: one.average(1))
+        late.keeper.complete = complete  # type: ignore[method-assign]
+        assert isinstance(results[1], SessionBrokenError)
+        assert (late.regions.params.cpu().double().numpy() == before[1]).all()
+        assert cohort.reform() == [1, -1]
+        again = cohort.together(lambda one: one.recover(1 if one is late else None))
+        assert again[0] is None
+        assert ended(again[1]).outcome is SyncOutcome.COMMITTED
+        expect_mean(cohort, before, [1.0, 1.0, 1.0], members=cohort.alive)
+        assert torch.equal(cohort.alive[0].regions.buffers, late.regions.buffers)
+
+
+def test_one_who_is_left_alone_is_its_own_mean(fabric: FabricOf) -> None:
+    with cohort_of(2, fabric) as cohort:
+        before = cohort.values()
+        cohort.bury(1)
+        cohort.tell_of(1)
+        cohort.reform()
+        end = ended(cohort.members[0].average(3))
+        assert end.outcome is SyncOutcome.COMMITTED
+        expect_mean(cohort, before[:1], [3.0], members=cohort.alive)
+
+
+def test_in_place_it_keeps_nothing_and_says_when_a_break_has_spoilt_the_values(
+    fabric: FabricOf,
+) -> None:
+    with cohort_of(3, fabric, in_place=True) as cohort:
+        before = cohort.values()
+        cohort.together(lambda one: one.average(1))
+        expect_mean(cohort, before, [1.0] * 3, members=cohort.members)
+        cohort.members[2].halts_at = "PARAM"
+
+        def take_part(member: Member) -> CycleEnd:
+            try:
+                return member.average(1, cycle=2)
+            except HaltError:
+                cohort.bury(2)
+                cohort.tell_of(2)
+                raise
+
+        cohort.together(take_part)
+        cohort.reform()
+        assert [one.answer_of(1).is_damaged for one in cohort.alive] == [True, True]
+
+
+def test_a_session_whose_member_never_comes_is_given_up_for_the_next(fabric: FabricOf) -> None:
+    with cohort_of(3, fabric) as cohort:
+        cohort.together(lambda one: one.average(1))
+        cohort.bury(2)
+        cohort.tell_of(2)
+        absent = cohort.alive.pop()
+        uid = cohort.members[0].keeper.new_uid()
+        from flodl_core.ids import Rank, Session
+        from flodl_core.messages.control import NewNcclSession
+
+        cohort.members[0].keeper.heed(
+            NewNcclSession(session=Session(1), uid=uid, new_rank=Rank(0), new_world_size=2)
+        )
+        cohort.alive.append(absent)
+        cohort.reform(session=2)
+        before = cohort.values()
+        cohort.together(lambda one: one.average(1, cycle=2))
+        expect_mean(cohort, before[:2], [1.0, 1.0], members=cohort.alive)
+        assert cohort.members[0].sessions == [0, 2]
