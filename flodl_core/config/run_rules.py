@@ -1,4 +1,4 @@
-"""Rules between two settings of a run: numbers of ranks, heartbeats, commands on events.
+"""Rules between two settings of a run: ranks, heartbeats, outer steps, commands on events.
 
 What it is: refusals, each with its fix.
 What it is not: types and ranges of one setting; those are in `schema`.
@@ -7,6 +7,7 @@ Who drives it: `schema` when it builds the table of a run.
 
 from flodl_core.config.rules import GIVEN
 from flodl_core.errors import ConfigError
+from flodl_core.ids import OuterKind
 
 
 def review_ranks(*, ranks: int | None, hosts: int, ranks_per_host: int | None) -> None:
@@ -48,6 +49,24 @@ def review_heartbeats(*, interval_s: float, timeout_s: float) -> None:
             source=GIVEN,
             fix=f"give at least {2 * interval_s:g}",
         )
+
+
+def review_outer(outer: OuterKind, *, lr: float | None, momentum: float | None) -> None:
+    """Refuse numbers of an outer step where there is none.
+
+    Raises:
+        ConfigError: the average is adopted as it is, and a rate or a momentum is given.
+    """
+    given = {"outer_lr": lr, "outer_momentum": momentum}
+    for field, value in given.items():
+        if outer is OuterKind.AVG and value is not None:
+            raise ConfigError(
+                field,
+                value,
+                "is for an outer optimizer, and outer is avg: the average is adopted as it is",
+                source=GIVEN,
+                fix="set outer to slowmo or nesterov too, or leave this out",
+            )
 
 
 def review_on_event(*, classes: tuple[str, ...], command: str | None) -> None:

@@ -17,6 +17,7 @@ from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import progress_ceiling
 from flodl_core.coordinator.waits import WaitView, list_waits
 from flodl_core.ids import HostName, Rank, RankPhase
+from flodl_core.messages.job import OuterSpec
 from flodl_core.messages.timing import ResourceSample
 from flodl_core.units import Milliseconds, Seconds
 
@@ -63,6 +64,8 @@ class ReduceView:
     last_outcome: str | None
     bytes: int
     """Parameter and buffer bytes that one cycle averages."""
+    outer: OuterSpec | None = None
+    """What is made of an average; None adopts it as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +266,7 @@ def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
         last_sync_ms=cycle.last_sync_ms,
         last_outcome=cycle.last_outcome,
         bytes=(geometry.params_numel + geometry.buffers_numel) * _F32_BYTES,
+        outer=state.spec.outer,
     )
 
 

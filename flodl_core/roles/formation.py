@@ -25,8 +25,9 @@ from flodl_core.membership.roster import (
     host_ranks,
     shares_layout,
 )
-from flodl_core.messages.job import Envelope, JobFacts, JobRef, RunSpec
+from flodl_core.messages.job import Envelope, JobFacts, JobRef, OuterSpec, RunSpec
 from flodl_core.planes.consensus import Beginning
+from flodl_core.reduce.outer import OuterAvg, outer_rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,7 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
             micro_batch=config.micro_batch,
             keep_checkpoints=config.keep_checkpoints,
             resume=plan.resume.spec if plan.resume is not None else None,
+            outer=outer_spec(config),
         ),
         world_size=sum(len(host.ranks) for host in hosts),
         hosts=hosts,
@@ -128,6 +130,14 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
         same_layout=shares_layout(formed.roster, facts.layout_sig),
         controller=controller,
     )
+
+
+def outer_spec(config: RunConfig) -> OuterSpec | None:
+    """Return the outer optimizer with its numbers; None if averages are adopted as they are."""
+    rule = outer_rule(config.outer, lr=config.outer_lr, momentum=config.outer_momentum)
+    if isinstance(rule, OuterAvg):
+        return None
+    return OuterSpec(kind=rule.kind, lr=rule.lr, momentum=rule.momentum)
 
 
 def compose_settings(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.view import CoordinatorView, ElcheView, RankView, TrainingView
-from flodl_core.ids import ClusterPhase
+from flodl_core.ids import ClusterPhase, OuterKind
 from flodl_core.membership.snapshot import MemberRow, MembershipSnapshot
 from flodl_core.messages.join import HostStats
 from flodl_core.messages.timing import ResourceSample
@@ -221,6 +221,7 @@ def _elche(elche: ElcheView) -> ElcheState:
 
 def _reduce(view: CoordinatorView) -> ReduceState:
     reduce = view.reduce
+    outer = reduce.outer
     return ReduceState(
         state=reduce.state,
         backend=reduce.backend,
@@ -231,6 +232,9 @@ def _reduce(view: CoordinatorView) -> ReduceState:
         last_sync_ms=reduce.last_sync_ms,
         last_outcome=reduce.last_outcome,
         bytes=reduce.bytes,
+        outer=(outer.kind if outer is not None else OuterKind.AVG).value,
+        outer_lr=outer.lr if outer is not None else None,
+        outer_momentum=outer.momentum if outer is not None else None,
     )
 
 

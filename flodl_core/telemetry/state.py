@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flodl_core.errors import RemoteProtocolError
-from flodl_core.ids import ClusterPhase, RankPhase
+from flodl_core.ids import ClusterPhase, OuterKind, RankPhase
 
 SCHEMA_VERSION: Final = 1
 """Grows when a field is removed or changes its meaning; added fields do not count."""
@@ -169,6 +169,11 @@ class ReduceState(Section):
     last_outcome: str | None = None
     bytes: int = 0
     """Parameter and buffer bytes that one cycle averages."""
+    outer: str = OuterKind.AVG.value
+    """What is made of an average: avg, slowmo or nesterov."""
+    outer_lr: float | None = None
+    """Learning rate of the outer step; absent where there is none."""
+    outer_momentum: float | None = None
 
 
 class ResourceState(Section):

@@ -191,13 +191,17 @@ class StepContext:
     def reset_state(self) -> None:
         """Forget optimizer state, gradients and loss scale: non-finite values may be in them."""
         self.optimizer.zero_grad(set_to_none=True)
+        self.reset_optimizer()
+        self._scaler = self._make_scaler()
+        self._unscaled = False
+
+    def reset_optimizer(self) -> None:
+        """Begin anew with the optimizer's state; rates, gradients and loss scale stay."""
         self.optimizer.state.clear()
         if self._initial_state:
             whole = self.optimizer.state_dict()
             whole["state"] = copy.deepcopy(self._initial_state)
             self.optimizer.load_state_dict(whole)
-        self._scaler = self._make_scaler()
-        self._unscaled = False
 
     def scaler_state(self) -> dict[str, Any]:
         """Return the loss scaler's state; empty where the precision needs none."""

@@ -4,8 +4,9 @@ import pytest
 from coordinator_script import Script, control, sent, tally
 
 from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
-from flodl_core.ids import RankPhase
+from flodl_core.ids import OuterKind, RankPhase
 from flodl_core.messages import timing
+from flodl_core.messages.job import OuterSpec
 
 
 def view(script):
@@ -69,6 +70,12 @@ def test_weights_follow_gamma():
     script.batch(1)
     script.rounds(1, [tally(0, n=1), tally(1, n=3)])
     assert [rank.weight for rank in view(script).ranks] == [0.1, 0.9]
+
+
+def test_the_outer_optimizer_is_shown_with_its_numbers():
+    assert view(Script((("red", 2),), n_samples=8)).reduce.outer is None
+    outer = OuterSpec(kind=OuterKind.SLOWMO, lr=0.5, momentum=0.25)
+    assert view(Script((("red", 2),), n_samples=8, outer=outer)).reduce.outer == outer
 
 
 def test_waits_appear_after_five_seconds_with_their_ceilings():

@@ -272,7 +272,14 @@ def step_context():
         if getattr(one, "name", "") == "StepContext"
     )
     rows = [(f"`ctx.{name}`", said) for name, said in google_attributes(node).items()]
-    drives = {"begin_batch", "finish_batch", "reset_state", "take_scalars", "learning_rate"}
+    drives = {
+        "begin_batch",
+        "finish_batch",
+        "reset_state",
+        "reset_optimizer",
+        "take_scalars",
+        "learning_rate",
+    }
     for one in node.body:
         if not isinstance(one, ast.FunctionDef) or one.name.startswith("_") or one.name in drives:
             continue

@@ -11,11 +11,11 @@ from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.election import DeviceFacts
 from flodl_core.elche.guards import LevelGuard
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, HostName, Mode, Rank, RunId
+from flodl_core.ids import GuardKind, HostName, Mode, OuterKind, Rank, RunId
 from flodl_core.membership.roster import ConnectionId, Member, SeatedMember, host_ranks
-from flodl_core.messages.job import Envelope, Geometry, JobRef, RunSpec
+from flodl_core.messages.job import Envelope, Geometry, JobRef, OuterSpec, RunSpec
 from flodl_core.messages.join import JoinHello
-from flodl_core.roles.formation import compose_settings, devices_of
+from flodl_core.roles.formation import compose_settings, devices_of, outer_spec
 
 OLD = "Tesla T4 (nvidia, generation 7, 16 GB)"
 NEW = "NVIDIA H200 (nvidia, generation 9, 139 GB)"
@@ -76,6 +76,23 @@ def envelope(roster: tuple[SeatedMember, ...], mode: Mode = Mode.CPU_CADENCE) ->
 
 def settings(roster: tuple[SeatedMember, ...] = CPUS, **config: Any) -> CoordinatorSettings:
     return compose_settings(RunConfig(**config), envelope(roster), roster)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, None),
+        ({"outer": "avg"}, None),
+        ({"outer": "slowmo"}, OuterSpec(kind=OuterKind.SLOWMO, lr=1.0, momentum=0.9)),
+        ({"outer": " Nesterov "}, OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9)),
+        (
+            {"outer": "nesterov", "outer_lr": 0.4, "outer_momentum": 0.0},
+            OuterSpec(kind=OuterKind.NESTEROV, lr=0.4, momentum=0.0),
+        ),
+    ],
+)
+def test_an_outer_optimizer_reaches_every_rank_with_its_numbers(settings, expected):
+    assert outer_spec(RunConfig(**settings)) == expected
 
 
 def test_the_cadence_of_a_run_is_what_was_configured() -> None:

@@ -201,6 +201,24 @@ def test_a_reset_optimizer_is_as_new_and_still_trains(optimizer):
         assert torch.equal(mine, theirs)
 
 
+def test_a_reset_optimizer_forgets_its_moments_and_nothing_else():
+    ctx = context(torch.optim.Adam, lr=0.5, precision="float16")
+    ctx.backward(ctx.model(torch.ones(1, 3)).sum() * float("inf"))
+    ctx.optimizer_step()
+    scale = ctx._scaler.get_scale()
+    ctx.optimizer.zero_grad()
+    ctx.backward(ctx.model(torch.ones(1, 3)).sum())
+    assert ctx.optimizer_step()
+    grads = [p.grad.clone() for p in ctx.model.parameters()]
+    assert ctx.optimizer.state
+    ctx.reset_optimizer()
+    assert not ctx.optimizer.state
+    assert ctx.learning_rate() == 0.5
+    assert ctx._scaler.get_scale() == scale
+    for one, grad in zip(ctx.model.parameters(), grads, strict=True):
+        assert torch.equal(one.grad, grad)
+
+
 def test_a_reset_scaler_has_its_first_scale_again():
     ctx = context(precision="float16")
     ctx.backward(ctx.model(torch.ones(1, 3)).sum() * float("inf"))
