@@ -57,8 +57,10 @@ def _adopt_outside(layout: FlatLayout, consensus: F32, spans: Sequence[Run]) -> 
     """Overwrite the segments that do not live in the parameter region."""
     with torch.no_grad():
         for placed in layout.params:
-            if not placed.in_region and _is_covered(placed.segment, spans):
-                placed.home.copy_(_values(consensus, placed.segment).view(placed.segment.shape))
+            if not placed.in_region and is_covered(placed.segment, spans):
+                placed.home.copy_(
+                    segment_values(consensus, placed.segment).view(placed.segment.shape)
+                )
 
 
 def adopt_buffers(layout: FlatLayout, consensus: F32) -> None:
@@ -73,23 +75,28 @@ def adopt_buffers(layout: FlatLayout, consensus: F32) -> None:
     """
     with torch.no_grad():
         for placed in layout.buffers:
-            values = _values(consensus, placed.segment)
+            values = segment_values(consensus, placed.segment)
             for name in placed.names:
                 name.current().copy_(
                     values.as_strided(name.view.shape, name.view.strides, name.view.storage_offset)
                 )
 
 
-def _is_covered(segment: Segment, spans: Sequence[Run]) -> bool:
+def is_covered(segment: Segment, spans: Sequence[Run]) -> bool:
+    """Return whether a segment lies in one of these runs."""
     return segment.numel > 0 and any(
         offset <= segment.offset < offset + length for offset, length in spans
     )
 
 
-def _values(consensus: F32, segment: Segment) -> torch.Tensor:
+def segment_values(region: F32, segment: Segment) -> torch.Tensor:
     """Return a copy of a segment as torch holds it: flat, complex where it is."""
-    taken = np.array(consensus[segment.offset : segment.offset + segment.numel])
-    values = torch.from_numpy(taken)
+    return as_torch(np.array(region[segment.offset : segment.offset + segment.numel]), segment)
+
+
+def as_torch(flat: F32, segment: Segment) -> torch.Tensor:
+    """Return the values of a segment as torch holds them: flat, complex where it is."""
+    values = torch.from_numpy(flat)
     if segment.dtype.startswith("complex"):
         return torch.view_as_complex(values.view(-1, 2))
     return values

@@ -2,10 +2,12 @@
 
 It drives the rank's end of the data plane and nothing else: the schedule is the
 pacer's, the messages are the worker's. Nothing of the model changes before the
-last RoundEnd of the cycle came.
+last RoundEnd of the cycle came; a rank that trains on meanwhile then moves towards the
+consensus, any other becomes it.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,12 +16,16 @@ from flodl_core.messages.data import RoundEnd
 from flodl_core.planes.slot import Slot
 from flodl_core.planes.staging import Staging
 from flodl_core.reduce.buckets import Run, covers_region
-from flodl_core.reduce.divergence import Divergence
+from flodl_core.reduce.divergence import Divergence, divergence_triple
 from flodl_core.reduce.norms import NORM_ERROR, norm
 from flodl_core.training.adopt import adopt_and_measure, adopt_buffers, adopt_params
+from flodl_core.training.elastic import blend_params, lent_consensus
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.snapshot import Claim, SnapshotVerdict, take_snapshot
 from flodl_core.units import Seconds
+
+INITIAL_BROADCAST = Cycle(0)
+"""Everybody becomes rank 0 in it, in every mode."""
 
 
 class StarPort(Protocol):
@@ -58,6 +64,8 @@ class CycleResult:
     """Absent unless committed."""
     resets_state: bool
     """The rank adopted the consensus in place of values that were not finite."""
+    strays: tuple[str, ...] = ()
+    """Names that left the layout since the snapshot and were put back, each named once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +85,23 @@ class RankRounds:
         layout: of the rank's model.
         star: its end of the plane.
         on_adopting: called when the last round of a cycle has ended, before anything changes.
+        alpha: how far the rank moves towards a consensus; None overwrites, as is right where
+            it does not train between snapshot and adoption.
     """
 
     def __init__(
-        self, layout: FlatLayout, star: StarPort, *, on_adopting: Callable[[], None] = _nothing
+        self,
+        layout: FlatLayout,
+        star: StarPort,
+        *,
+        on_adopting: Callable[[], None] = _nothing,
+        alpha: float | None = None,
     ) -> None:
         self._layout = layout
         self._star = star
         self._on_adopting = on_adopting
+        self._alpha = alpha
+        self._adopted_spans: tuple[Run, ...] = ()
         self._offered: _Offered | None = None
         self._spans: tuple[Run, ...] = ()
         self._params_committed = False
@@ -121,6 +138,42 @@ class RankRounds:
             end = self._star.wait_round(timeout_s)
         except TimeoutError:
             return None
+        return self._take(offer, end)
+
+    def poll(self) -> CycleResult | None:
+        """Take every round of the cycle that has ended by now; adopt after the last one.
+
+        Returns:
+            The result if the cycle is over.
+
+        Raises:
+            RunLostError: the host's relay or launcher is gone.
+        """
+        offer = self._offered
+        assert offer is not None, "no cycle was offered"
+        result = None
+        while result is None:
+            try:
+                end = self._star.wait_round(0.0)
+            except TimeoutError:
+                return None
+            result = self._take(offer, end)
+        return result
+
+    def lent_consensus(self) -> AbstractContextManager[None]:
+        """Let the model be the last consensus for a while, where it is not.
+
+        Not while the rounds of a cycle are running.
+        """
+        if self._alpha is None:
+            return nullcontext()
+        self._layout.gather_strays()
+        staging = self._star.staging
+        return lent_consensus(
+            self._layout, staging.params, staging.buffers, spans=self._adopted_spans
+        )
+
+    def _take(self, offer: _Offered, end: RoundEnd) -> CycleResult | None:
         if end.cycle != offer.claim.cycle:
             return None
         committed = end.outcome is RoundOutcome.COMMITTED
@@ -132,6 +185,7 @@ class RankRounds:
 
     def _finish(self, offer: _Offered, end: RoundEnd) -> CycleResult:
         self._on_adopting()
+        strays = self._layout.gather_strays() if self._alpha is not None else ()
         divergence = self._adopt_params(offer) if self._params_committed else None
         if end.round is Round.BUFFERS and end.outcome is RoundOutcome.COMMITTED:
             adopt_buffers(self._layout, self._star.staging.buffers)
@@ -145,6 +199,7 @@ class RankRounds:
             samples=offer.claim.samples,
             divergence=divergence,
             resets_state=declined,
+            strays=strays,
         )
 
     def _reference(self) -> float | None:
@@ -157,18 +212,25 @@ class RankRounds:
 
     def _adopt_params(self, offer: _Offered) -> Divergence | None:
         """Adopt the consensus; a snapshot that was declared has no distance from it."""
-        consensus = self._star.staging.params
+        consensus, snapshot = self._star.staging.params, self._star.slot.params
         self._consensus_norm = None
+        self._adopted_spans = self._spans
         if offer.verdict.declared:
             adopt_params(self._layout, consensus, spans=self._spans)
             return None
-        divergence = adopt_and_measure(
-            self._layout,
-            consensus,
-            snapshot=self._star.slot.params,
-            spans=self._spans,
-            norm=offer.verdict.pre_norm,
-        )
+        if self._alpha is None or offer.claim.cycle == INITIAL_BROADCAST:
+            divergence = adopt_and_measure(
+                self._layout,
+                consensus,
+                snapshot=snapshot,
+                spans=self._spans,
+                norm=offer.verdict.pre_norm,
+            )
+        else:
+            divergence = divergence_triple(snapshot, consensus, self._spans)
+            blend_params(
+                self._layout, consensus, snapshot=snapshot, spans=self._spans, alpha=self._alpha
+            )
         if covers_region(self._spans, consensus.size):
             self._consensus_norm = divergence.post_norm
         return divergence

@@ -8,7 +8,7 @@ run several as threads.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -17,19 +17,21 @@ from flodl_core.dispatch.actions import (
     BatchFinished,
     CheckpointWritten,
     CycleAdopted,
+    CycleStage,
     EvalFinished,
     Hold,
     HoldReason,
     Leave,
     ReportEpoch,
     RunEval,
+    SnapshotDeclared,
     TakeSnapshot,
     TrainBatch,
     WriteCheckpoint,
 )
 from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.errors import RunLostError
-from flodl_core.ids import Cycle, ExitCode, RankPhase
+from flodl_core.ids import ExitCode, RankPhase
 from flodl_core.messages.control import (
     Checkpoint,
     CoordHeartbeat,
@@ -50,6 +52,7 @@ from flodl_core.messages.timing import (
     SyncAck,
 )
 from flodl_core.net import clock
+from flodl_core.training.batch_notes import BatchNotes
 from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
 from flodl_core.training.callbacks import SCHEDULER_FIX, STEP_FIX, number_of
@@ -63,12 +66,11 @@ from flodl_core.training.loader import SampleLoader, open_loader
 from flodl_core.training.local_buffers import restore_local_buffers
 from flodl_core.training.rank_saves import SAMPLE_WAIT_S, RankSaves
 from flodl_core.training.rank_state import RankProgress
-from flodl_core.training.rounds import RankRounds, StarPort
+from flodl_core.training.rounds import INITIAL_BROADCAST, CycleResult, RankRounds, StarPort
 from flodl_core.training.samples import BatchPlace
 from flodl_core.training.seat import Seat
 from flodl_core.training.share_totals import ShareTotals
 from flodl_core.training.snapshot import Claim
-from flodl_core.units import Seconds
 
 POLL_S = 0.05
 """While a round is awaited, messages are looked at this often."""
@@ -76,8 +78,6 @@ POLL_S = 0.05
 HOLD_S = 1.0
 
 _CHANGE_THE_PLAN = (StartEpoch, Update, ExtendPartition, Cut)
-
-INITIAL_BROADCAST = Cycle(0)
 
 _LR_CHANGE = 0.01
 """Relative change of the learning rate that is worth a message."""
@@ -110,10 +110,8 @@ class RankWorker:
         self._trainee: Trainee | None = None
         self._rounds: RankRounds | None = None
         self._pass: int | None = None
-        self._last_batch_at: Seconds | None = None
+        self._notes = BatchNotes(channel, self._totals)
         self._lr_told: float | None = None
-        self._begins_window = True
-        """The first batch of a window is reported at once: from there on its rate is measured."""
         self._left = False
         self._perform: dict[type, Callable[..., None]] = {
             TrainBatch: self._train,
@@ -137,6 +135,12 @@ class RankWorker:
         """What reads this rank's samples, once it is open."""
         assert self._loader is not None, "the loader is not open yet"
         return self._loader
+
+    @property
+    def rounds(self) -> RankRounds:
+        """This rank's part in cycles, once the model is built."""
+        assert self._rounds is not None, "the model is not built yet"
+        return self._rounds
 
     def run(self) -> int:
         """Build, train until the coordinator says to leave, and return the exit code.
@@ -167,12 +171,19 @@ class RankWorker:
         self._channel.phase = RankPhase.JOINING
         self._loader = open_loader(self._job, self._seat, self._log)
         self._trainee = build_trainee(self._job, self._seat, self._star.slot)
-        self._rounds = RankRounds(self._trainee.layout, self._star, on_adopting=self._note_adopting)
+        self._rounds = RankRounds(
+            self._trainee.layout,
+            self._star,
+            on_adopting=self._note_adopting,
+            alpha=self._seat.envelope.spec.easgd_alpha,
+        )
         self._saves.read(self._trainee)
         self._meet()
         while not self._left:
             while (message := self._channel.poll()) is not None:
                 self._take(message)
+            if self._pacer.runs_on and self._pacer.stage is CycleStage.IN_ROUNDS:
+                self._take_result(self.rounds.poll())
             action = self._pacer.next_action()
             if not isinstance(action, TrainBatch):
                 self._channel.flush()
@@ -249,11 +260,10 @@ class RankWorker:
         )
         loss = self._loss_value(self._job.step(trainee.context, batch))
         applied = trainee.context.finish_batch()
-        self._note_batch(action, loss, began=began, have_data=have_data)
-        if self._begins_window:
-            self._begins_window = False
-            self._channel.flush()
+        self._notes.add(action, loss, began=began, have_data=have_data, context=trainee.context)
         self._handle(BatchFinished(action.size, applied))
+        if self._pacer.fills_window:
+            self._channel.flush()
 
     def _lr_factor(self, step: int) -> float | None:
         scheduler = self._job.scheduler
@@ -270,19 +280,6 @@ class RankWorker:
             value = number_of("step", loss, fix=STEP_FIX)
         return value if math.isfinite(value) else None
 
-    def _note_batch(
-        self, action: TrainBatch, loss: float | None, *, began: Seconds, have_data: Seconds
-    ) -> None:
-        now = clock.now()
-        data_ms, batch_ms = (have_data - began) * 1e3, (now - have_data) * 1e3
-        since = (now - self._last_batch_at) * 1e3 if self._last_batch_at is not None else 0.0
-        self._last_batch_at = now
-        row = (batch_ms, data_ms, since, self._channel.step_count + 1, action.size, loss)
-        self._channel.report_batch(row)
-        self._totals.add_batch(action.epoch, now, row)
-        if scalars := self.trainee.context.take_scalars():
-            self._totals.add_scalars(action.epoch, scalars)
-
     def _tell_lr(self) -> None:
         lr = self.trainee.context.learning_rate()
         told = self._lr_told
@@ -291,13 +288,12 @@ class RankWorker:
             self._channel.post(LrUpdate(rank=self._seat.rank, lr=lr))
 
     def _snapshot(self, action: TakeSnapshot) -> None:
-        assert self._rounds is not None
         self._channel.phase = RankPhase.SNAPSHOT
-        self._begins_window = True
+        self._notes.begin_window()
         self._loss.note_offered(action.samples)
         if action.samples:
             self._tell_lr()
-        verdict = self._rounds.offer(
+        verdict = self.rounds.offer(
             Claim(
                 cycle=action.cycle,
                 n=action.n,
@@ -306,26 +302,33 @@ class RankWorker:
                 world_size=self._seat.envelope.world_size,
             )
         )
-        if verdict.strays:
-            self._log.warning("parameters_strayed", names=", ".join(verdict.strays))
+        self._name_strays(verdict.strays)
         if verdict.declared:
             self._log.warning("declared_non_finite", cycle=action.cycle, fault=verdict.fault)
+            self._handle(SnapshotDeclared(action.cycle))
         self._channel.post(
             SnapshotReady(
                 rank=self._seat.rank, cycle=action.cycle, n=verdict.n, samples=action.samples
             )
         )
 
-    def _await_rounds(self, action: AwaitRounds) -> None:
-        assert self._rounds is not None
+    def _name_strays(self, names: Sequence[str]) -> None:
+        if names:
+            self._log.warning("parameters_strayed", names=", ".join(names))
+
+    def _await_rounds(self, _action: AwaitRounds) -> None:
         self._channel.phase = RankPhase.REDUCING
+        self._notes.wait()
         self.loader.lend()
-        result = self._rounds.wait(POLL_S)
+        self._take_result(self.rounds.wait(POLL_S))
+
+    def _take_result(self, result: CycleResult | None) -> None:
         if result is None:
             return
+        self._name_strays(result.strays)
         if result.resets_state:
             self.trainee.context.reset_state()
-            self._log.warning("took_consensus_for_own_values", cycle=action.cycle)
+            self._log.warning("took_consensus_for_own_values", cycle=result.cycle)
         self._loss.note_ended(result.cycle, result.outcome)
         if result.cycle == INITIAL_BROADCAST:
             self.loader.take_back()
@@ -370,13 +373,15 @@ class RankWorker:
     def _evaluate(self, action: RunEval) -> None:
         self._channel.phase = RankPhase.CALLBACK
         self.loader.take_back()
-        found = self.trainee.evaluator.evaluate(self.trainee.model)
+        with self.rounds.lent_consensus():
+            found = self.trainee.evaluator.evaluate(self.trainee.model)
         if found.error is not None:
             self._log.warning("evaluation_failed", epoch=action.epoch, error=found.error)
         self._channel.post(found.as_result(self._seat.rank, action, self._job.metric_name))
         self._handle(EvalFinished(action.schedule_id))
 
     def _hold(self, action: Hold) -> None:
+        self._notes.wait()
         idle = action.reason in (HoldReason.NO_PLAN, HoldReason.PLAN_USED_UP)
         self._channel.phase = RankPhase.WAITING if idle else RankPhase.HELD
         self.loader.lend()
