@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from flodl_core.config.addresses import is_loopback_address
 from flodl_core.config.join_token import read_join_token
-from flodl_core.config.load import LoadedRun, load_agent, load_run
-from flodl_core.net.addresses import is_loopback, join_host_port, parse_host_port
+from flodl_core.config.load import load_agent, load_run
+from flodl_core.net.addresses import join_host_port, parse_host_port
 from flodl_core.telemetry.run_directory import NoLiveRunError, RunDirectory, find_run, list_runs
 from flodl_core.wire.handshake import operator_token
 
@@ -61,15 +62,17 @@ def find_wanted_run(
     else:
         host, port = parse_host_port(address, default_port=loaded.join.port or USUAL_PORT)
         directory = _directory_at(loaded.run.run_dir, host, port)
-    token = _given_token(token_file, config_file, loaded)
+    agent = load_agent({"token_file": token_file}, config_file=config_file).agent
+    token = agent.token or loaded.join.token
     if directory is not None and token_file is None:
         token = directory.read_token() or token
     known = None if token is None else read_join_token(token)
+    pinned = None if agent.tls_fingerprint is None else bytes.fromhex(agent.tls_fingerprint)
     return FoundRun(
         host=host,
         port=port,
         operator_token=None if known is None else operator_token(known.secret),
-        fingerprint=None if known is None else known.fingerprint,
+        fingerprint=pinned if known is None else known.fingerprint or pinned,
         directory=directory,
     )
 
@@ -91,16 +94,10 @@ def address_of(directory: RunDirectory) -> tuple[str, int]:
 def _directory_at(base: Path, host: str, port: int) -> RunDirectory | None:
     """Return the live run of this machine that listens at an address, if one does."""
     wanted = join_host_port(host, port)
-    is_here = is_loopback(host) or host.lower() == "localhost"
+    is_here = is_loopback_address(host)
     for run in list_runs(base):
         if not run.is_live():
             continue
         if run.read_address() == wanted or (is_here and run.read_port() == port):
             return run
     return None
-
-
-def _given_token(token_file: str | None, config_file: Path | None, loaded: LoadedRun) -> str | None:
-    """Return the join token that the user gave, if one."""
-    agent = load_agent({"token_file": token_file}, config_file=config_file).agent
-    return agent.token or loaded.join.token

@@ -17,8 +17,8 @@ from flodl_console.view.model import ConsoleView
 from flodl_console.view.rank_cells import batches_of, look_of
 from flodl_console.view.texts import clean, fit, says
 from flodl_console.view.tones import Glyph, Tone
+from flodl_core.config.addresses import is_loopback_address
 from flodl_core.ids import RankPhase
-from flodl_core.net.addresses import is_loopback
 from flodl_core.telemetry.state import MemberState, RankState, StateDocument
 
 TEXT_CELLS: Final = 120
@@ -147,7 +147,7 @@ def _is_local(member: MemberState) -> bool:
         address = address.split(":")[0]
     elif address.startswith("["):
         address = address[1:].split("]")[0]
-    return is_loopback(address)
+    return is_loopback_address(address)
 
 
 def _host(

@@ -3,7 +3,8 @@
 What it is: rules over address literals. A v4 address mapped into v6 is judged
 by the inner address.
 What it is not: name resolution; `localhost` is the one name that is known.
-Who drives it: the schema for `bind`, the port for its limits and its warnings.
+Who drives it: the schema for `bind`, the port for its limits, the launcher and the agent for
+their warnings.
 """
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -35,10 +36,19 @@ def is_loopback_address(text: str) -> bool:
     return address is not None and address.is_loopback
 
 
-def is_local_address(text: str) -> bool:
-    """Return whether the address is private, link-local, shared (100.64/10) or loopback."""
+def is_private_or_local(text: str) -> bool:
+    """Return whether a peer there needs no warning: loopback, private, link-local or shared.
+
+    That is RFC 1918, 100.64.0.0/10, fe80::/10, fc00::/7 and their like; False if it is no literal.
+    """
     address = _parse(text)
     return address is not None and any(address in network for network in _LOCAL_NETWORKS)
+
+
+def is_wildcard(text: str) -> bool:
+    """Return whether listening there means every interface of this machine."""
+    address = _parse(text)
+    return address is not None and address.is_unspecified
 
 
 def parse_bind(text: str, *, source: str) -> Address:
@@ -61,7 +71,7 @@ def parse_bind(text: str, *, source: str) -> Address:
 
 def _parse(text: str) -> Address | None:
     """Return the address, a mapped v4 one as its inner address."""
-    bare = text.strip().removeprefix("[").removesuffix("]")
+    bare = text.strip().removeprefix("[").removesuffix("]").partition("%")[0]
     if bare.lower() == "localhost":
         return IPv4Address("127.0.0.1")
     try:

@@ -10,7 +10,13 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from flodl_core.config.rules import JOIN_FIX, review_destination, review_devices, review_token
+from flodl_core.config.rules import (
+    JOIN_FIX,
+    review_destination,
+    review_devices,
+    review_fingerprint,
+    review_token,
+)
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
 from flodl_core.config.values import Ceiling, Lowered, Words
 
@@ -33,9 +39,11 @@ class AgentConfig(Settings):
     loader_workers: int | None = Field(default=None, ge=0, le=MAX_LOADER_WORKERS, examples=[2])
     """Processes that read samples for each rank of this host; the job's own if not set."""
     token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
-    """Join token of the run, 32 hex characters."""
+    """Join token of the run, 32 hex characters; with --tls the fingerprint follows a dot."""
     token_file: Path | None = Field(default=None, examples=["token"])
     """File that holds the join token; keeps it out of the process list."""
+    tls_fingerprint: Lowered | None = Field(default=None, examples=["4d5e" * 16])
+    """SHA-256 of the run's certificate, where no token says it; TLS is spoken or nothing."""
     data: Path | None = Field(default=None, examples=["data"])
     """Directory of this host's data; the job finds it in the variable FLODL_DATA."""
     persist: bool = Field(default=False, examples=["true"])
@@ -52,5 +60,6 @@ class AgentConfig(Settings):
         """Check what pydantic's types do not say."""
         review_devices(self.devices)
         review_destination("ssh", self.ssh)
-        review_token("token", self.token, fix=JOIN_FIX)
+        review_token("token", self.token, fix=JOIN_FIX, may_pin=True)
+        review_fingerprint("tls_fingerprint", self.tls_fingerprint)
         return self

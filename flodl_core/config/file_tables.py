@@ -26,6 +26,8 @@ SUBJECTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
                 "open_admission",
                 "require_token",
                 "token",
+                "tls",
+                "insecure_nccl",
                 "handshake_timeout_s",
             }
         ),

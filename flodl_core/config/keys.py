@@ -56,6 +56,7 @@ _ENV: Final = {
     "net.timeout_scale": "FLODL_NET_TIMEOUT_SCALE",
     "agent.token": "FLODL_TOKEN",
     "agent.token_file": "FLODL_TOKEN_FILE",
+    "agent.tls_fingerprint": "FLODL_TLS_FINGERPRINT",
     "agent.data": "FLODL_DATA",
 }
 _FLAG: Final = {

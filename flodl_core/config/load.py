@@ -353,5 +353,5 @@ def _read_token(path: Path, source: Source) -> str:
             source=str(source),
             fix="give the path of the run's token file",
         ) from error
-    review_token("agent.token_file", token, source=f"{source}, {path}", fix=JOIN_FIX)
+    review_token("agent.token_file", token, source=f"{source}, {path}", fix=JOIN_FIX, may_pin=True)
     return token

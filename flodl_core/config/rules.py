@@ -10,6 +10,7 @@ import math
 import re
 from typing import Final
 
+from flodl_core.config.join_token import is_fingerprint, is_join_token, is_secret
 from flodl_core.errors import ConfigError
 from flodl_core.ids import WireDtype
 
@@ -23,10 +24,16 @@ _DEVICE: Final = re.compile(r"all|mps|cpu|cuda|(?:cpu|cuda):\d{1,4}")
 _LOSSES: Final = re.compile(r"(\d{1,6}|\d{1,3}(?:\.\d{1,4})?(?=%))(%?)")
 _DESTINATION: Final = re.compile(r"[^\s\-\x00-\x1f\x7f][^\s\x00-\x1f\x7f]*")
 _DIALLED: Final = re.compile(r"\[?[0-9A-Za-z][0-9A-Za-z._%-]*(:[0-9A-Za-z:._%-]*)?\]?(:\d{1,5})?")
-_TOKEN: Final = re.compile(r"[0-9a-f]{32}")
 
 
-def review_token(field: str, token: str | None, *, source: str = GIVEN, fix: str = RUN_FIX) -> None:
+def review_token(
+    field: str,
+    token: str | None,
+    *,
+    source: str = GIVEN,
+    fix: str = RUN_FIX,
+    may_pin: bool = False,
+) -> None:
     """Refuse a token that is not 16 bytes in hex; the text never repeats it.
 
     Args:
@@ -34,17 +41,35 @@ def review_token(field: str, token: str | None, *, source: str = GIVEN, fix: str
         token: its value; None is not given.
         source: where it comes from.
         fix: RUN_FIX where this end may make one, JOIN_FIX where it joins a run.
+        may_pin: whether the fingerprint of a certificate may follow.
 
     Raises:
-        ConfigError: it is not 32 hex characters.
+        ConfigError: it is not 32 hex characters; where it may pin, a fingerprint may follow.
     """
-    if token is not None and not _TOKEN.fullmatch(token):
+    if token is not None and not (is_join_token(token) if may_pin else is_secret(token)):
+        pinned = ", for a run with --tls a dot and 64 more" if may_pin else ""
         raise ConfigError(
             field,
             "(hidden)",
-            f"a token is 32 hex characters, and this one has {len(token)} characters",
+            f"a token is 32 hex characters{pinned}, and this one has {len(token)} characters",
             source=source,
             fix=fix,
+        )
+
+
+def review_fingerprint(field: str, text: str | None) -> None:
+    """Refuse a fingerprint that is not the SHA-256 of a certificate in hex.
+
+    Raises:
+        ConfigError: it is not 64 hex characters.
+    """
+    if text is not None and not is_fingerprint(text):
+        raise ConfigError(
+            field,
+            text,
+            f"a fingerprint is 64 hex characters, and this one has {len(text)} characters",
+            source=GIVEN,
+            fix="copy it from the line that the launcher prints for other hosts",
         )
 
 

@@ -32,13 +32,9 @@ from flodl_core.config.rules import (
     review_token,
     review_wire,
 )
-from flodl_core.config.run_rules import (
-    review_heartbeats,
-    review_on_event,
-    review_outer,
-    review_ranks,
-)
+from flodl_core.config.run_rules import review_heartbeats, review_on_event, review_ranks
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
+from flodl_core.config.tls_rules import review_insecure_nccl
 from flodl_core.config.values import (
     AUTO,
     MAX_DURATION_S,
@@ -55,7 +51,7 @@ from flodl_core.config.values import (
 )
 from flodl_core.config.workers import PlacementKind
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, OuterKind, StartMode, WireDtype
+from flodl_core.ids import GuardKind, StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
@@ -146,15 +142,6 @@ class RunConfig(Settings):
     """Exponent of a rank's weight n^gamma: 1 weights by batches, 0 is the plain mean, below 0
     the rank that did fewer batches weighs more."""
     wire_dtype: Annotated[WireDtype, BeforeValidator(lower_words)] = Field(
-    outer: Annotated[OuterKind, BeforeValidator(lower_words)] = Field(
-        default=OuterKind.AVG, examples=["nesterov"]
-    )
-    """What the cohort makes of an average: avg adopts it, slowmo adds momentum over averages,
-    nesterov is DiLoCo's, with a fresh optimizer on every rank after each average."""
-    outer_lr: float | None = Field(default=None, gt=0, le=10, examples=[0.7])
-    """Learning rate of the outer step; 1 with slowmo and 0.7 with nesterov if not set."""
-    outer_momentum: float | None = Field(default=None, ge=0, lt=1, examples=[0.9])
-    """Part of the outer velocity that outlasts an average; 0.9 if not set."""
         default=WireDtype.F32, examples=["bf16"]
     )
     """What parameters travel as between hosts: f32, or bf16 differences at half the bytes."""
@@ -210,7 +197,6 @@ class RunConfig(Settings):
         review_devices(self.devices)
         review_wire(self.wire_dtype, self.mode)
         review_anchors(self.min_anchor, self.max_anchor)
-        review_outer(self.outer, lr=self.outer_lr, momentum=self.outer_momentum)
         review_guard(self.guard)
         read_speed_ratio(self.speed_ratio)
         read_callback_rank(self.callback_rank)
@@ -265,6 +251,10 @@ class JoinConfig(Settings):
     """Ask for the token on a loopback bind too, and for reading the state."""
     token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
     """Join token, 32 hex characters; generated for each run if not set."""
+    tls: bool = Field(default=False, examples=["true"])
+    """Speak TLS 1.3 with hosts and over HTTP, and seal every message; the token names the key."""
+    insecure_nccl: bool = Field(default=False, examples=["true"])
+    """Let NCCL's own traffic between hosts go unencrypted in a run with tls."""
     handshake_timeout_s: Ceiling = Field(default=10.0, examples=[10])
     """Longest time from a connection's first byte to its admission or refusal."""
 
@@ -283,6 +273,7 @@ class JoinConfig(Settings):
                 fix="leave it unset (one local rank trains solo, without a window) or give 2",
             )
         self._review_window()
+        review_insecure_nccl(is_insecure=self.insecure_nccl, has_tls=self.tls)
         if self.open_admission and self.require_token:
             raise ConfigError(
                 "open_admission",

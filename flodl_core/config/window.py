@@ -7,7 +7,7 @@ Who drives it: the launcher resolves it once, before it opens the window.
 
 from dataclasses import dataclass
 
-from flodl_core.config.addresses import is_loopback_address
+from flodl_core.config.addresses import is_loopback_address, is_private_or_local, is_wildcard
 from flodl_core.config.schema import MIN_QUORUM, JoinConfig
 from flodl_core.errors import ConfigError
 from flodl_core.ids import StartMode
@@ -91,9 +91,18 @@ def trains_solo(config: JoinConfig, *, local_ranks: int, hosts: int) -> bool:
 
 def join_warnings(config: JoinConfig) -> tuple[str, ...]:
     """Return what the operator must be told before the port listens."""
-    if not config.open_admission or is_loopback_address(config.bind):
+    if is_loopback_address(config.bind):
         return ()
-    return (
-        f"open_admission: anyone who reaches {config.bind} may join this run without a token; "
-        "keys resist listeners, not an active man in the middle",
-    )
+    warnings = []
+    if config.open_admission:
+        certain = "" if config.tls else "; keys resist listeners, not an active man in the middle"
+        warnings.append(
+            f"open_admission: anyone who reaches {config.bind} may join this run without a "
+            f"token{certain}"
+        )
+    if not (config.tls or is_wildcard(config.bind) or is_private_or_local(config.bind)):
+        warnings.append(
+            f"bind {config.bind} is no private address and tls is not set: HTTP with its operator "
+            "token goes over the network in the clear; set --tls"
+        )
+    return tuple(warnings)

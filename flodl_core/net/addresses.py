@@ -1,4 +1,4 @@
-"""Network addresses as text: parsing, joining, and what kind of peer one is.
+"""Network addresses as text: parsing, joining, and the peer at the other end.
 
 Pure functions of strings. A v4-mapped IPv6 address (`::ffff:10.0.0.7`) is always
 judged by the address inside it, because a dual-stack port reports every IPv4
@@ -9,15 +9,10 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final
 
+from flodl_core.config.addresses import is_loopback_address
 from flodl_core.errors import ConfigError
 
 LARGEST_PORT: Final = 65_535
-
-_CARRIER_GRADE_NAT: Final = ipaddress.ip_network("100.64.0.0/10")
-_PRIVATE_V4: Final = tuple(
-    ipaddress.ip_network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-)
-_UNIQUE_LOCAL_V6: Final = ipaddress.ip_network("fc00::/7")
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -36,7 +31,7 @@ class Peer:
     @property
     def is_loopback(self) -> bool:
         """Whether the connection comes from this machine."""
-        return is_loopback(self.address)
+        return is_loopback_address(self.address)
 
 
 def unmapped(address: str) -> str:
@@ -50,27 +45,6 @@ def unmapped(address: str) -> str:
 def peer_of(sockaddr: tuple[object, ...]) -> Peer:
     """Return the `Peer` of what accept or getpeername reports for a TCP socket."""
     return Peer(address=unmapped(str(sockaddr[0])), port=int(str(sockaddr[1])))
-
-
-def is_loopback(address: str) -> bool:
-    """Whether `address` is this machine's own; False for a text that is no address."""
-    parsed = _parsed(unmapped(address))
-    return parsed is not None and parsed.is_loopback
-
-
-def is_private_or_local(address: str) -> bool:
-    """Whether a peer there needs no warning.
-
-    Loopback, RFC 1918, link-local, 100.64.0.0/10, `::1`, fe80::/10 and fc00::/7.
-    """
-    parsed = _parsed(unmapped(address))
-    if parsed is None:
-        return False
-    if parsed.is_loopback or parsed.is_link_local:
-        return True
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return parsed in _CARRIER_GRADE_NAT or any(parsed in network for network in _PRIVATE_V4)
-    return parsed in _UNIQUE_LOCAL_V6
 
 
 def limit_group(address: str) -> str:

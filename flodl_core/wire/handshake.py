@@ -148,7 +148,7 @@ class ClientHandshake:
             )
         if version == HANDSHAKE_VERSION and status == _Status.TLS_REQUIRED:
             raise TlsRequiredError(
-                "the run was started with --tls, and this end has no fingerprint of its certificate",
+                "the run was started with --tls, and this end knows no fingerprint to trust",
                 fix="copy the file `token` of the run's directory anew: the fingerprint is in it; "
                 "or give --tls-fingerprint as the launcher prints it",
             )

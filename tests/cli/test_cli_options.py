@@ -25,7 +25,8 @@ def test_headless_takes_each_setting_of_a_run_and_nothing_else():
         for key in KEYS.values()
         if key.table in ("run", "join", "net") and key.dotted != "run.job"
     }
-    negations = {"--no-open-admission", "--no-require-token", "--no-meta", "--no-relax-up"}
+    switches = ("open-admission", "require-token", "tls", "insecure-nccl", "meta", "relax-up")
+    negations = {f"--no-{switch}" for switch in switches}
     assert options_of("headless") == flags | negations | PROCESS_OPTIONS
 
 

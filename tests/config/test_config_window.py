@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_core.config.addresses import is_local_address, is_loopback_address, parse_bind
+from flodl_core.config.addresses import is_loopback_address, is_private_or_local, parse_bind
 from flodl_core.config.agent_schema import AgentConfig
 from flodl_core.config.mode import resolve_mode
 from flodl_core.config.placement import host_labels, place_agent, place_ranks
@@ -237,7 +237,7 @@ def test_hosts_of_one_machine_are_labelled_by_its_name():
 )
 def test_addresses_are_judged_by_the_inner_address(text, loopback, local):
     assert is_loopback_address(text) is loopback
-    assert is_local_address(text) is local
+    assert is_private_or_local(text) is local
 
 
 def test_a_bind_that_is_a_name_is_refused():

@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flodl_core.config.addresses import is_loopback_address, is_private_or_local
 from flodl_core.errors import ConfigError
 from flodl_core.net.addresses import (
     Peer,
-    is_loopback,
-    is_private_or_local,
     join_host_port,
     limit_group,
     parse_host_port,
@@ -70,8 +69,8 @@ def test_parsing_any_text_raises_nothing_but_a_configuration_error(text):
 
 def test_a_mapped_address_is_judged_by_the_inner_one():
     assert unmapped("::ffff:10.0.0.7") == "10.0.0.7"
-    assert is_loopback("::ffff:127.0.0.1")
-    assert not is_loopback("::ffff:8.8.8.8")
+    assert is_loopback_address("::ffff:127.0.0.1")
+    assert not is_loopback_address("::ffff:8.8.8.8")
     assert not is_private_or_local("::ffff:8.8.8.8")
     assert is_private_or_local("::ffff:192.168.3.4")
     assert limit_group("::ffff:10.0.0.7") == "10.0.0.7"
