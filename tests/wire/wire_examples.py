@@ -166,7 +166,7 @@ EXAMPLES: tuple[object, ...] = (
     control.ExtendPartition(epoch=1, offset=2048, size=96),
     control.Cut(cycle=18),
     control.DeclareDead(rank=1),
-    control.RequestNewNcclId(session=2),
+    control.RequestNewNcclId(session=2, makes_uid=False),
     control.NewNcclSession(
         session=2, uid=bytes(128), new_rank=0, new_world_size=2, consensus_from=None
     ),
@@ -187,7 +187,7 @@ EXAMPLES: tuple[object, ...] = (
         },
     ),
     timing.Batches(rank=1, rows=(BATCH,)),
-    timing.SnapshotReady(rank=1, cycle=17, n=1, samples=32),
+    timing.SnapshotReady(rank=1, cycle=17, n=1, samples=32, declared=True),
     timing.SyncAck(
         rank=1,
         cycle=17,
@@ -198,7 +198,9 @@ EXAMPLES: tuple[object, ...] = (
         post_norm=2.25,
         samples=32,
     ),
-    timing.Heartbeat(rank=1, step_count=300, phase=RankPhase.HELD, phase_s=2.5),
+    timing.Heartbeat(
+        rank=1, step_count=300, phase=RankPhase.HELD, phase_s=2.5, activity="PARAM #3"
+    ),
     timing.LrUpdate(rank=1, lr=0.1),
     timing.EvalResult(
         rank=0,
@@ -223,7 +225,10 @@ EXAMPLES: tuple[object, ...] = (
         rank_file=RANK_FILE,
         rank_file_error=None,
     ),
-    timing.NewNcclIdGenerated(rank=0, session=2, uid=bytes(128), completed_cycle=17),
+    timing.NewNcclIdGenerated(
+        rank=0, session=2, uid=bytes(128), completed_cycle=17, is_damaged=True
+    ),
+    timing.NcclSessionFormed(rank=0, session=2),
     timing.ResourceSample(rank=1, cpu_percent=99.5, ram_used_bytes=2**40),
     timing.Exiting(rank=1, error="ValueError: no"),
     metrics.MetricsMsg(
