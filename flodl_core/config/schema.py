@@ -32,7 +32,12 @@ from flodl_core.config.rules import (
     review_token,
     review_wire,
 )
-from flodl_core.config.run_rules import review_heartbeats, review_on_event, review_ranks
+from flodl_core.config.run_rules import (
+    review_heartbeats,
+    review_on_event,
+    review_outer,
+    review_ranks,
+)
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
 from flodl_core.config.tls_rules import review_insecure_nccl
 from flodl_core.config.values import (
@@ -51,7 +56,7 @@ from flodl_core.config.values import (
 )
 from flodl_core.config.workers import PlacementKind
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, StartMode, WireDtype
+from flodl_core.ids import GuardKind, OuterKind, StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
@@ -141,6 +146,15 @@ class RunConfig(Settings):
     gamma: float = Field(default=1.0, ge=-MAX_GAMMA, le=MAX_GAMMA, examples=[1.0])
     """Exponent of a rank's weight n^gamma: 1 weights by batches, 0 is the plain mean, below 0
     the rank that did fewer batches weighs more."""
+    outer: Annotated[OuterKind, BeforeValidator(lower_words)] = Field(
+        default=OuterKind.AVG, examples=["nesterov"]
+    )
+    """What the cohort makes of an average: avg adopts it, slowmo adds momentum over averages,
+    nesterov is DiLoCo's, with a fresh optimizer on every rank after each average."""
+    outer_lr: float | None = Field(default=None, gt=0, le=10, examples=[0.7])
+    """Learning rate of the outer step; 1 with slowmo and 0.7 with nesterov if not set."""
+    outer_momentum: float | None = Field(default=None, ge=0, lt=1, examples=[0.9])
+    """Part of the outer velocity that outlasts an average; 0.9 if not set."""
     wire_dtype: Annotated[WireDtype, BeforeValidator(lower_words)] = Field(
         default=WireDtype.F32, examples=["bf16"]
     )
@@ -196,6 +210,7 @@ class RunConfig(Settings):
         """Check what depends on two settings."""
         review_devices(self.devices)
         review_wire(self.wire_dtype, self.mode)
+        review_outer(self.outer, lr=self.outer_lr, momentum=self.outer_momentum)
         review_anchors(self.min_anchor, self.max_anchor)
         review_guard(self.guard)
         read_speed_ratio(self.speed_ratio)

@@ -17,8 +17,8 @@ run: job job_args name hosts ranks_per_host ranks devices placement place_timeou
 run: mode overhead_target anchor min_anchor
 run: max_anchor pin_counts max_batch_diff late_factor guard meta relax_up speed_ratio
 run: partition_ratios callback_rank eval_every epochs epoch_splits batch_size
-run: micro_batch loader_workers seed gamma wire_dtype sample_log save_path checkpoint_every_s
-run: checkpoint_every_epochs keep_checkpoints resume max_failure
+run: micro_batch loader_workers seed gamma outer outer_lr outer_momentum wire_dtype sample_log
+run: save_path checkpoint_every_s checkpoint_every_epochs keep_checkpoints resume max_failure
 run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
 run: on_event on_event_classes
@@ -64,6 +64,8 @@ def test_every_example_is_a_legal_value():
         "on_event_classes": {"on_event": "true"},
         "target_ranks": {},
         "insecure_nccl": {"tls": True},
+        "outer_lr": {"outer": "slowmo"},
+        "outer_momentum": {"outer": "slowmo"},
     }
     for key in KEYS.values():
         if key.name == "job_args":
@@ -125,6 +127,11 @@ def test_models_are_frozen_and_closed():
         (RunConfig, {"partition_ratios": "1,0"}),
         (RunConfig, {"partition_ratios": "1,nan"}),
         (RunConfig, {"eval_every": -1}),
+        (RunConfig, {"outer": "diloco"}),
+        (RunConfig, {"outer": "slowmo", "outer_lr": 0}),
+        (RunConfig, {"outer": "slowmo", "outer_lr": 11}),
+        (RunConfig, {"outer": "slowmo", "outer_momentum": 1}),
+        (RunConfig, {"outer": "slowmo", "outer_momentum": -0.1}),
         (JoinConfig, {"port": 70_000}),
         (JoinConfig, {"port": -1}),
         (JoinConfig, {"join_timeout_s": float("inf")}),
@@ -173,6 +180,8 @@ def test_every_refusal_of_the_window_says_why_and_what_to_do(values, field, reas
         ({"min_anchor": 11, "max_anchor": 10}, "min_anchor", "at most 10"),
         ({"heartbeat_timeout_s": 1.5}, "heartbeat_timeout_s", "at least 2"),
         ({"on_event_classes": ("rank_lost",)}, "on_event_classes", "on_event"),
+        ({"outer_lr": 0.5}, "outer_lr", "slowmo or nesterov"),
+        ({"outer": "avg", "outer_momentum": 0.5}, "outer_momentum", "slowmo or nesterov"),
         ({"devices": ("tpu:0",)}, "devices", "cuda:N"),
         ({"devices": ()}, "devices", "cuda:N"),
         ({"devices": ("cuda:0", "cuda:0")}, "devices", "once"),
