@@ -6,6 +6,7 @@ What it is not: the detection of a death; that is the system's wait.
 Who drives it: `host_children`.
 """
 
+from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +20,11 @@ from flodl_core.ids import ExitCode, HostName, Rank
 from flodl_core.messages.join import RankExited
 from flodl_core.net import clock
 from flodl_core.net.children import ExitStatus
+from flodl_core.units import Seconds
 
 OUT_OF_MEMORY: Final = "out of memory"
+KILL_TAKES_S: Final[Seconds] = 30.0
+"""Longest time from the kernel's count to the end of the process that it chose."""
 _COUNTER: Final = "oom_kill"
 _SPOKEN_FOR: Final = (ExitCode.DONE, ExitCode.JOIN_RUN_LOST)
 """Exit codes of a rank that are no death."""
@@ -35,6 +39,10 @@ def end_words(exited: RankExited) -> str:
 class MemoryWatch:
     """Notices that the kernel has ended a process of this group for want of memory.
 
+    The kernel counts a kill when it decides on it; the process ends when its memory is
+    given back, which takes a second or more for many gigabytes. So a kill that was seen
+    waits for its process.
+
     Args:
         root: of the file system; another one in tests.
     """
@@ -42,15 +50,26 @@ class MemoryWatch:
     def __init__(self, root: Path = Path("/")) -> None:
         self._root = root
         self._counts = self._read()
+        self._kills: deque[Seconds] = deque()
 
-    def look(self) -> None:
-        """Take the present count as the one to compare with."""
-        self._counts = self._read()
-
-    def has_risen(self) -> bool:
-        """Return whether a count rose since it was last looked at."""
+    def look(self, now: Seconds) -> None:
+        """Note the kills that the kernel counted since it was last looked at."""
         before, self._counts = self._counts, self._read()
-        return any(count > before.get(path, count) for path, count in self._counts.items())
+        rises = [count - before.get(path, count) for path, count in self._counts.items()]
+        self._kills.extend([now] * max(rises, default=0))
+        while self._kills and self._kills[0] < now - KILL_TAKES_S:
+            self._kills.popleft()
+
+    def take_kill(self, now: Seconds) -> bool:
+        """Return whether the kernel killed lately, for a process that was seen to end by it.
+
+        A kill explains one end.
+        """
+        self.look(now)
+        if not self._kills:
+            return False
+        self._kills.popleft()
+        return True
 
     def _read(self) -> dict[Path, int]:
         """Return the counts of this process's groups, else that of the whole machine."""

@@ -21,6 +21,7 @@ import anyio.to_thread
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import HostStats, RankExited
+from flodl_core.net import clock
 from flodl_core.net.children import EVICTION_S, Child, ExitStatus, python_command, spawn
 from flodl_core.roles.death_watch import OUT_OF_MEMORY, DeathRecorder, MemoryWatch
 from flodl_core.roles.orders import RankOrder, write_order
@@ -200,7 +201,7 @@ class HostChildren:
         status = await child.wait()
         self._ended[rank] = status
         is_killed = status.signal == signal.SIGKILL.name and rank not in self._evicted
-        is_out_of_memory = is_killed and not self._is_over and self._memory.has_risen()
+        is_out_of_memory = is_killed and not self._is_over and self._memory.take_kill(clock.now())
         self._report(
             RankExited(
                 rank=rank,
@@ -222,7 +223,7 @@ class HostChildren:
 
     async def _report_stats(self) -> None:
         while self.running:
-            self._memory.look()
+            self._memory.look(clock.now())
             for rank in self.running:
                 stats = read_host_stats(rank, self._ranks[rank].pid)
                 if stats is not None:

@@ -39,7 +39,8 @@ def job(
     """Return the job.
 
     Args:
-        fault: none, raise, exit, nan or chatty, which prints a mebibyte.
+        fault: none, raise, exit, nan, memory, which takes memory until the kernel ends it, or
+            chatty, which prints a mebibyte.
         rank: that it befalls; -1 for every one. Several are several faults, each
             with its own `at` and `times`.
         at: number of the batch, from 1, in that rank.
@@ -71,6 +72,10 @@ def job(
             raise SystemExit(9)
         if fault == "chatty":
             print(f"{seen:>3} " + "a word " * (MIB // 7), flush=True)
+        if fault == "memory":
+            taken = []
+            while True:
+                taken.append(b"\1" * (64 * MIB))
         if fault == "nan":
             with torch.no_grad():
                 next(model.parameters()).fill_(torch.nan)

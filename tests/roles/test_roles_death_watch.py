@@ -130,10 +130,10 @@ def test_a_count_that_rises_is_noticed_once(tmp_path: Path, kind: str) -> None:
     cgroup, name, text = GROUPS[kind]
     machine(tmp_path, cgroup, {name: text.format(3)})
     watch = MemoryWatch(tmp_path)
-    assert not watch.has_risen()
+    assert not watch.take_kill(1.0)
     (tmp_path / name).write_text(text.format(4))
-    assert watch.has_risen()
-    assert not watch.has_risen()
+    assert watch.take_kill(1.0)
+    assert not watch.take_kill(1.0)
 
 
 def test_a_kill_elsewhere_on_the_machine_does_not_count_where_the_group_has_its_own(
@@ -143,17 +143,29 @@ def test_a_kill_elsewhere_on_the_machine_does_not_count_where_the_group_has_its_
     machine(tmp_path, cgroup, {name: text.format(0), "proc/vmstat": "oom_kill 0\n"})
     watch = MemoryWatch(tmp_path)
     (tmp_path / "proc/vmstat").write_text("oom_kill 1\n")
-    assert not watch.has_risen()
+    assert not watch.take_kill(1.0)
 
 
-def test_a_rise_before_the_last_look_is_another_ones(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("later_s", "explains"), [(0.1, True), (29.0, True), (31.0, False)])
+def test_a_kill_that_was_seen_waits_for_its_process_to_end(
+    tmp_path: Path, later_s: float, explains: bool
+) -> None:
+    """The memory of a killed process is given back before its end is told."""
     cgroup, name, text = GROUPS["unified"]
     machine(tmp_path, cgroup, {name: text.format(0)})
     watch = MemoryWatch(tmp_path)
     (tmp_path / name).write_text(text.format(1))
-    watch.look()
-    assert not watch.has_risen()
+    watch.look(100.0)
+    assert watch.take_kill(100.0 + later_s) is explains
+
+
+def test_two_kills_explain_two_ends(tmp_path: Path) -> None:
+    cgroup, name, text = GROUPS["unified"]
+    machine(tmp_path, cgroup, {name: text.format(0)})
+    watch = MemoryWatch(tmp_path)
+    (tmp_path / name).write_text(text.format(2))
+    assert [watch.take_kill(1.0) for _ in range(3)] == [True, True, False]
 
 
 def test_a_system_that_counts_nothing_never_says_so(tmp_path: Path) -> None:
-    assert not MemoryWatch(tmp_path).has_risen()
+    assert not MemoryWatch(tmp_path).take_kill(1.0)
