@@ -387,7 +387,7 @@ class MembershipLedger:
         return [*effects, *self._abort_members(event.reason)]
 
     def _begin_training(self, _event: FormationFinished, _now: Seconds) -> list[LedgerEffect]:
-        return self._enter(ClusterPhase.TRAINING, "the world is complete")
+        return self._enter(ClusterPhase.TRAINING, "every host is linked; its ranks are starting")
 
     def _finish(self, _event: TrainingEnded, _now: Seconds) -> list[LedgerEffect]:
         return self._enter(ClusterPhase.DONE, "the run ended")

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from flodl_core.ids import ClusterPhase
+from flodl_core.ids import ClusterPhase, StartMode
 from flodl_core.telemetry import changes as told
 from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.quantities import (
@@ -229,7 +229,12 @@ def describe_window(document: StateDocument) -> str:
     """Return one line about the open join window."""
     wanted = document.target_ranks or document.min_rank_start
     parts = [f"{document.joined_ranks}/{plural(wanted, 'rank')}"]
-    if document.window_remaining_s is not None:
+    is_manual = document.start_mode == StartMode.MANUAL
+    if is_manual and document.cap_remaining_s is not None:
+        parts.append(
+            f"waits for flodl start, gives up in {show_duration(document.cap_remaining_s)}"
+        )
+    elif document.window_remaining_s is not None:
         parts.append(f"window closes in {show_duration(document.window_remaining_s)}")
     elif document.cap_remaining_s is not None:
         parts.append(f"gives up in {show_duration(document.cap_remaining_s)}")

@@ -116,6 +116,13 @@ def test_the_open_window_names_hosts_that_were_not_heard_from():
     )
 
 
+def test_the_window_of_a_manual_start_closes_only_by_hand():
+    open_ = document(
+        start_mode="manual", joined_ranks=2, window_remaining_s=9.0, cap_remaining_s=90.0
+    )
+    assert describe_window(open_) == "waiting  2/4 ranks, waits for flodl start, gives up in 1m30s"
+
+
 def test_staging_says_what_it_waits_for():
     assert plain(document("staging"))[1].endswith("waiting for the operator (flodl start)")
 
