@@ -20,7 +20,9 @@ from flodl_core.cli.options import (
 from flodl_core.config.keys import KEYS
 
 _KEYS = tuple(
-    key for key in setting_keys(("run",)) if key.dotted in {"run.job_args", "run.inspect_timeout_s"}
+    key
+    for key in setting_keys(("run",))
+    if key.dotted in {"run.job_args", "run.data", "run.inspect_timeout_s"}
 )
 
 
@@ -45,7 +47,7 @@ def command(
     from flodl_core.cli.job_check import check_job
     from flodl_core.cli.lines import write_json
     from flodl_core.config.load import load_run
-    from flodl_core.net.children import own_environment
+    from flodl_core.net.children import job_environment
     from flodl_core.roles.inspection import ask_inspector
 
     loaded = load_run(
@@ -58,7 +60,7 @@ def command(
         ask_inspector,
         named.ref,
         named.path,
-        env=own_environment(),
+        env=job_environment(loaded.run.data),
         timeout_s=loaded.run.inspect_timeout_s,
         alone="import the job in `python` to see where it ends",
     )

@@ -21,7 +21,7 @@ from flodl_core.ids import ExitCode, HostName, Rank, RunId
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import Accept, Offer
 from flodl_core.net.addresses import join_host_port, parse_host_port
-from flodl_core.net.children import Child, own_environment
+from flodl_core.net.children import Child, job_environment
 from flodl_core.net.dial import FailedAttempt, dial, dial_policy
 from flodl_core.net.join_link import JoinLink, connect_join
 from flodl_core.roles.error_groups import innermost
@@ -115,7 +115,7 @@ class Agent:
             save_path=str(self._directory.checkpoint_stem),
             log_path=self._directory.log_path,
             output_path=self._directory.output_path,
-            env=own_environment(),
+            env=job_environment(self._config.data),
             is_verbose=self._is_verbose,
             has_relay=True,
         )
@@ -132,7 +132,7 @@ class Agent:
         facts = await ask_inspector(
             named.ref,
             named.path,
-            env=own_environment(),
+            env=job_environment(self._config.data),
             timeout_s=self._config.inspect_timeout_s,
         )
         devices = place_agent(self._config, facts.devices)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_core.checkpoint.bundle import check_writable, stem_of
-from flodl_core.checkpoint.generations import META_SUFFIX, WEIGHTS_SUFFIX
+from flodl_core.checkpoint.generations import BUNDLE_SUFFIXES
 from flodl_core.checkpoint.resume import RunNumbers
 from flodl_core.config.cadence_rules import review_hints
 from flodl_core.config.explain import config_document
@@ -24,8 +24,8 @@ from flodl_core.dispatch.epoch_plan import refuse_splits
 from flodl_core.errors import CheckpointError, ConfigError
 from flodl_core.ids import HostName, Mode, RunId
 from flodl_core.messages.job import JobFacts
-from flodl_core.net.children import own_environment
-from flodl_core.roles.formation import RunPlan
+from flodl_core.net.children import job_environment
+from flodl_core.roles.formation import RunPlan, outer_spec
 from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
@@ -80,7 +80,7 @@ async def launch(
     wanted = _wanted_resume(loaded, named, stem)
     found = find_resume(wanted) if wanted is not None else None
     facts = await ask_inspector(
-        named.ref, named.path, env=own_environment(), timeout_s=run.inspect_timeout_s
+        named.ref, named.path, env=job_environment(run.data), timeout_s=run.inspect_timeout_s
     )
     devices = place_ranks(run, facts.devices, source=str(loaded.resolved["run.devices"].source))
     _refuse_sizes(loaded, facts)
@@ -106,6 +106,7 @@ async def launch(
             numbers=_numbers(loaded, named, facts),
             events=(run.epochs or facts.epochs) * run.epoch_splits,
             geometry=facts.geometry,
+            outer=outer_spec(run),
         )
         for line in found.lines:
             say(line)
@@ -261,10 +262,14 @@ def _try_saving(stem: Path, facts: JobFacts | None, loaded: LoadedRun) -> None:
     """
     try:
         stem.parent.mkdir(parents=True, exist_ok=True)
-        for suffix in (WEIGHTS_SUFFIX, META_SUFFIX):
+        for suffix in BUNDLE_SUFFIXES:
             if stem.with_name(stem.name + suffix).is_dir():
                 raise CheckpointError(f"{stem.name}{suffix} is a directory there")
-        check_writable(stem, facts.geometry if facts is not None else None)
+        check_writable(
+            stem,
+            facts.geometry if facts is not None else None,
+            has_velocity=outer_spec(loaded.run) is not None,
+        )
     except (CheckpointError, OSError) as error:
         reason = error.happened if isinstance(error, CheckpointError) else str(error)
         fix = error.fix if isinstance(error, CheckpointError) else ""

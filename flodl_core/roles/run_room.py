@@ -37,7 +37,7 @@ from flodl_core.messages.join import (
 )
 from flodl_core.net import clock
 from flodl_core.net.addresses import join_host_port
-from flodl_core.net.children import own_environment
+from flodl_core.net.children import job_environment
 from flodl_core.net.port import Port, PortConnection
 from flodl_core.net.port_statistics import DropNote
 from flodl_core.roles.board import StatusBoard
@@ -104,7 +104,7 @@ class RunRoom:
         self._directory = directory
         self._host_names = tuple(hosts.hosts)
         self._start_mode = None if window.min_rank_start == 1 else window.start_mode
-        env = own_environment()
+        env = job_environment(plan.config.data)
         level = Level.DEBUG if hosts.is_verbose else Level.INFO
         hidden = (token.hex(), operator_token(token))
         self._records = make_records(plan, directory, env, secrets=hidden, level=level)

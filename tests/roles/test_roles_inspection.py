@@ -10,7 +10,7 @@ import pytest
 import flodl_core
 from flodl_core.errors import JobError
 from flodl_core.messages.job import JobRef
-from flodl_core.net.children import own_environment
+from flodl_core.net.children import job_environment, own_environment
 from flodl_core.roles.inspection import ask_inspector, read_complaint
 from flodl_core.training.job_name import name_job
 
@@ -105,3 +105,24 @@ def test_a_job_that_leaves_while_it_is_built_is_named(tmp_path, monkeypatch, kin
     monkeypatch.chdir(tmp_path)
     with pytest.raises(JobError, match=f"building the data failed: {kind}: 0"):
         inspect("train.py:job")
+
+
+@pytest.mark.slow
+def test_a_job_finds_the_directory_of_the_hosts_data(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "count").write_text("7")
+    counted = "COUNT = int(pathlib.Path(os.environ['FLODL_DATA'], 'count').read_text())"
+    job = tmp_path / "placed_data.py"
+    job.write_text(
+        JOB.replace(
+            "from beside import COUNT",
+            f"import os, pathlib\n{counted}",
+        )
+    )
+    named = name_job(f"{job}:job", {})
+
+    async def ask():
+        return await ask_inspector(named.ref, named.path, env=job_environment(data), timeout_s=60.0)
+
+    assert anyio.run(ask).n_samples == 7
