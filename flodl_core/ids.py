@@ -28,6 +28,16 @@ class Mode(StrEnum):
     CPU_CADENCE = "cpu_cadence"
     CPU_ASYNC = "cpu_async"
 
+    @property
+    def uses_nccl(self) -> bool:
+        """Whether ranks average among themselves, from GPU to GPU."""
+        return self in (Mode.NCCL_SYNC, Mode.NCCL_CADENCE)
+
+    @property
+    def has_counts(self) -> bool:
+        """Whether each rank does a number of batches of its own between two averages."""
+        return self in (Mode.NCCL_CADENCE, Mode.CPU_CADENCE, Mode.CPU_ASYNC)
+
 
 class WireDtype(StrEnum):
     """What parameters travel as between hosts."""

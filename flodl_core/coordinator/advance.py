@@ -8,7 +8,16 @@ Who drives it: `coordinator.machine` after every event.
 
 from collections.abc import Callable
 
-from flodl_core.coordinator import averaging, callbacks, cuts, drains, ending, resuming, windows
+from flodl_core.coordinator import (
+    averaging,
+    callbacks,
+    cuts,
+    drains,
+    ending,
+    nccl_cycle,
+    resuming,
+    windows,
+)
 from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.gate import GateVerdict, review_gate
 from flodl_core.coordinator.rendezvous import RendezvousPhase
@@ -51,7 +60,7 @@ def review(state: SchedulerState) -> GateVerdict:
     before = state.verdict.blocker if state.verdict else None
     return review_gate(
         state.cohort.alive,
-        hold=state.saves.hold_reason(state.committed_version or 0),
+        hold=state.hold_reason,
         is_quiesced=state.is_quiesced,
         suspect=state.cohort[before] if before is not None else None,
     )
@@ -91,7 +100,7 @@ def _poll_gate(state: SchedulerState, now: Seconds) -> bool:
 
 def _poll_cut(state: SchedulerState, now: Seconds) -> bool:
     """Cut the window if somebody wants that: the gate does not wait for the others."""
-    if state.cycle.pending or state.saves.hold_reason(state.committed_version or 0):
+    if state.cycle.pending or state.hold_reason:
         return False
     reason = cuts.wanted(state)
     if not reason:
@@ -201,6 +210,9 @@ def _poll_leaving(state: SchedulerState, _now: Seconds) -> bool:
 STEPS: tuple[Step, ...] = (
     _poll_rendezvous,
     _poll_throttle,
+    nccl_cycle.poll_members,
+    nccl_cycle.poll_session,
+    averaging.poll_nccl,
     averaging.poll_finish,
     _poll_gate,
     _poll_stop,

@@ -10,7 +10,14 @@ Who drives it: `coordinator.machine` on RoundEnded, `advance` after each event.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from flodl_core.coordinator import callbacks, dead_ranks, drains, ending, windows
+from flodl_core.coordinator import (
+    callbacks,
+    dead_ranks,
+    drains,
+    ending,
+    nccl_cycle,
+    windows,
+)
 from flodl_core.coordinator.cycle import CyclePhase
 from flodl_core.coordinator.effects import RecordSamples, Severity
 from flodl_core.coordinator.events import RoundEnded
@@ -21,7 +28,7 @@ from flodl_core.elche.guards import DivergenceReport
 from flodl_core.elche.meta_controller import LearningRate
 from flodl_core.elche.report import WindowReport
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
-from flodl_core.messages.control import Cut, RequestParams
+from flodl_core.messages.control import Cut
 from flodl_core.messages.data import RankTally
 from flodl_core.reduce.mass import gamma_mass
 from flodl_core.units import Seconds
@@ -32,7 +39,7 @@ DECLARED_IN_A_ROW = 3
 
 def trigger(state: SchedulerState, now: Seconds) -> None:
     """Begin the next cycle with every alive rank."""
-    state.send_alive(RequestParams(cycle=_arm(state, now)))
+    state.send_alive(nccl_cycle.call_for(state, _arm(state, now)))
 
 
 def cut(state: SchedulerState, reason: str, now: Seconds) -> None:
@@ -45,6 +52,7 @@ def cut(state: SchedulerState, reason: str, now: Seconds) -> None:
 
 def _arm(state: SchedulerState, now: Seconds) -> Cycle:
     cycle = state.cycle.trigger(now)
+    nccl_cycle.begun(state)
     for record in state.cohort:
         record.ledger.arm()
     state.quiet_since = None
@@ -84,6 +92,14 @@ def end_round(state: SchedulerState, event: RoundEnded, now: Seconds) -> None:
             _commit(state, event)
         _settle(state, event.cycle, event.ranks_accepted if committed else (), now)
         _count_declared(state, state.cycle.tallies, realized=committed)
+
+
+def poll_nccl(state: SchedulerState, now: Seconds) -> bool:
+    """Enter the rounds of a cycle that no root has seen, once all its ranks acknowledged it."""
+    ended = nccl_cycle.poll_acks(state, now)
+    for event in ended:
+        end_round(state, event, now)
+    return bool(ended)
 
 
 def enter_late_rounds(state: SchedulerState, now: Seconds) -> bool:

@@ -2,7 +2,7 @@
 
 What it is: the balancer and the guard of one run, with the counts cut to what is left of
 an event. A report goes into the balancer, the divergences to the guard, and the guard's
-verdict decides about the growth that waits.
+verdict decides about the growth that waits. Where ranks run on it also says how far.
 What it is not: a plan or a pool; it says numbers of batches. Sync has none of it.
 Who drives it: `coordinator.windows` deals by it, `coordinator.averaging` reports to it.
 """
@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flodl_core.dispatch.final_window import apportion, is_final_window
+from flodl_core.dispatch.run_ahead import run_ahead
 from flodl_core.elche.balancer import Balancer
 from flodl_core.elche.callback_cost import absorb_slack
 from flodl_core.elche.growth_guard import GrowthGuard
 from flodl_core.elche.guards import (
+    EASGD_LEVEL_THRESHOLD,
     ConvergenceGuard,
     DivergenceReport,
     LevelGuard,
@@ -24,6 +26,7 @@ from flodl_core.elche.guards import (
 )
 from flodl_core.elche.judge import Judge, Judgement, word_verdict
 from flodl_core.elche.meta_controller import LearningRate
+from flodl_core.elche.overshoot import Overshoot
 from flodl_core.elche.record import ElcheRecord
 from flodl_core.elche.report import StartValues, WindowReport
 from flodl_core.elche.settings import ElcheSettings
@@ -44,6 +47,8 @@ class CadenceSettings:
         late_factor: of the planned window; a rank whose end is projected beyond it has the
             window cut. More than 1.
         start: what is assumed of the ranks' speeds before anything is measured.
+        overshoot: batches that a rank may run on beyond its count, for good; None lets
+            verdicts decide. Only where ranks run on.
 
     Raises:
         LocalProtocolError: late_factor is 1 or less.
@@ -55,6 +60,7 @@ class CadenceSettings:
     meta: bool = True
     late_factor: float = 1.5
     start: StartValues = field(default_factory=StartValues)
+    overshoot: int | None = None
 
     def __post_init__(self) -> None:
         if not self.late_factor > 1:
@@ -66,17 +72,25 @@ class Slots:
     """Batches of the next window.
 
     Attributes:
-        batches: by alive rank; 0 where an event has too few for everybody.
+        batches: by alive rank; 0 where an event has too few for everybody. Where ranks run
+            on, those that a rank may do before the next average, its overshoot included.
         is_final: whether they are the last ones of the event.
+        further: of these, how many each rank that has some need not have done by then.
     """
 
     batches: Mapping[Rank, int]
     is_final: bool
+    further: int = 0
+
+    @property
+    def planned(self) -> Mapping[Rank, int]:
+        """Batches by alive rank that the next average waits for."""
+        return {rank: max(0, batches - self.further) for rank, batches in self.batches.items()}
 
     @property
     def total(self) -> int:
-        """Batches of the whole cohort."""
-        return sum(self.batches.values())
+        """Batches of the whole cohort that the next average waits for."""
+        return sum(self.planned.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,7 @@ class Cadence:
     Args:
         settings: of this run.
         ranks: of the world, all of them.
+        runs_on: whether ranks train on while they are averaged.
 
     Raises:
         ConfigError: pinned counts are given and are not one a rank.
@@ -109,12 +124,13 @@ class Cadence:
         verdict_by: who gave the last verdict; None before the first.
     """
 
-    def __init__(self, settings: CadenceSettings, ranks: Sequence[Rank]) -> None:
+    def __init__(
+        self, settings: CadenceSettings, ranks: Sequence[Rank], *, runs_on: bool = False
+    ) -> None:
         self._world = len(ranks)
         self.balancer = Balancer(settings.elche, ranks, start=settings.start)
-        self.judge = Judge(
-            settings.custom_guard or _GUARDS[settings.guard](), has_meta=settings.meta
-        )
+        self.judge = Judge(_guard_of(settings, runs_on=runs_on), has_meta=settings.meta)
+        self._overshoot = Overshoot(settings.overshoot) if runs_on else None
         pinned = settings.elche.pinned_counts is not None
         self.verdict_by: str | None = None
         self._told_of_drift = False
@@ -144,6 +160,11 @@ class Cadence:
         shares = self.balancer.recent_shares
         return tuple(shares.get(Rank(rank), 0.0) for rank in range(self._world))
 
+    @property
+    def overshoot(self) -> int | None:
+        """Batches that a rank may run on beyond its count; None where ranks do not."""
+        return self._overshoot.batches if self._overshoot is not None else None
+
     def open_event(self, batches: int) -> None:
         """An event of so many batches begins; no window holds more."""
         self.balancer.set_window_cap(batches)
@@ -160,10 +181,16 @@ class Cadence:
         balancer = self.balancer
         own = absorb_slack(balancer.counts, slack_ms or {}, balancer.ms_per_batch)
         counts = tuple(own.get(Rank(rank), 0) for rank in range(self._world))
-        is_final = left_batches == 0 or is_final_window(left_batches, counts)
-        shares = apportion(left_batches, counts) if is_final else counts
+        if self._overshoot is not None:
+            ahead = run_ahead(left_batches, counts, self._overshoot.batches)
+            shares, is_final, further = ahead.batches, ahead.is_final, ahead.further
+        else:
+            is_final, further = left_batches == 0 or is_final_window(left_batches, counts), 0
+            shares = apportion(left_batches, counts) if is_final else counts
         return Slots(
-            batches={rank: shares[rank] for rank in self.balancer.counts}, is_final=is_final
+            batches={rank: shares[rank] for rank in self.balancer.counts},
+            is_final=is_final,
+            further=further,
         )
 
     def planned_ms(
@@ -172,7 +199,7 @@ class Cadence:
         """Return what the slowest rank needs for its slot; None if no rank is measured."""
         means, slack = self.balancer.ms_per_batch, slack_ms or {}
         known = [
-            ms * slots.batches.get(rank, 0) + slack.get(rank, 0.0) for rank, ms in means.items()
+            ms * slots.planned.get(rank, 0) + slack.get(rank, 0.0) for rank, ms in means.items()
         ]
         return max(known, default=None)
 
@@ -209,6 +236,8 @@ class Cadence:
         )
         before, self.verdict_by = balancer.anchor, judgement.by
         balancer.apply(judgement.verdict)
+        if self._overshoot is not None:
+            self._overshoot.judge(judgement.verdict)
         alerts = []
         if judgement.trouble and self.judge.failures == 1:
             alerts.append(_word_failure(self.guard_name, judgement))
@@ -244,6 +273,15 @@ _GUARDS: Mapping[GuardKind, Callable[[], ConvergenceGuard]] = {
     GuardKind.GROWTH: GrowthGuard,
     GuardKind.NONE: NoGuard,
 }
+
+
+def _guard_of(settings: CadenceSettings, *, runs_on: bool) -> ConvergenceGuard:
+    """Return who judges; ranks that run on stay further apart, and may."""
+    if settings.custom_guard is not None:
+        return settings.custom_guard
+    if runs_on and settings.guard is GuardKind.LEVEL:
+        return LevelGuard(EASGD_LEVEL_THRESHOLD)
+    return _GUARDS[settings.guard]()
 
 
 def _word_failure(guard: str, judgement: Judgement) -> CadenceAlert:

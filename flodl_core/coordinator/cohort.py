@@ -43,6 +43,8 @@ class RankRecord:
     phase: RankPhase = RankPhase.SPAWNING
     phase_at: Seconds | None = None
     """Since when it is in that phase; None before it said so."""
+    activity: str = ""
+    """What in that phase, such as the collective that it waits in."""
     heard_at: Seconds | None = None
     """Any frame."""
     progress_at: Seconds | None = None

@@ -10,7 +10,7 @@ Who drives it: `coordinator.inbox`, `tick`, `averaging` (evictions).
 
 from collections.abc import Sequence
 
-from flodl_core.coordinator import callbacks, ending
+from flodl_core.coordinator import callbacks, ending, nccl_cycle
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import DeclareRankDead, DropHost, EvictRank, Severity
 from flodl_core.coordinator.save_steps import asked_rank_lost
@@ -144,16 +144,14 @@ def _nobody_left(state: SchedulerState, now: Seconds) -> None:
 def _review_failures(state: SchedulerState, now: Seconds) -> None:
     limit, lost = state.settings.max_failure, state.cohort.lost
     if limit is not None and lost >= limit and not state.ending:
+        why = f"{lost} ranks were lost and max_failure is {limit}"
         if state.committed_version is None:
             detail = f"{lost} ranks were lost; first cause: {state.first_cause}"
             ending.give_up(state, "max_failure_exceeded", detail)
-            return
-        ending.close_failed(
-            state,
-            SaveReason.MAX_FAILURE_EXCEEDED,
-            f"{lost} ranks were lost and max_failure is {limit}",
-            now,
-        )
+        elif state.nccl is not None:
+            nccl_cycle.stop_after_average(state, SaveReason.MAX_FAILURE_EXCEEDED, why, now)
+        else:
+            ending.close_failed(state, SaveReason.MAX_FAILURE_EXCEEDED, why, now)
 
 
 def reclaim(state: SchedulerState, record: RankRecord, now: Seconds) -> None:

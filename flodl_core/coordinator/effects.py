@@ -163,6 +163,8 @@ class SaveBundle:
     local_buffers: dict[str, TensorBlob]
     rank_files: tuple[RankFileRef, ...] = ()
     """What ranks have written of their own, by rank; a rank without one is left out."""
+    held_as: int | None = None
+    """On NCCL: the root's cycle that brought the values of that version; -1 if none did."""
 
 
 @dataclass(frozen=True, slots=True)

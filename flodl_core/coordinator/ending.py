@@ -57,18 +57,24 @@ def give_up(state: SchedulerState, label: str, detail: str) -> None:
 def close_for_stop(state: SchedulerState, now: Seconds, *, ask: bool = True) -> None:
     """Save and leave because somebody asked to stop."""
     assert state.stop is not None
-    request = state.stop.request
+    request, own = state.stop.request, state.stop.detail
     begin_closing(
         state,
         Closing(
             exit_code=request.exit_code,
-            save_reason=SaveReason.GRACEFUL_SHUTDOWN,
-            label="stopped",
-            detail=f"stopped by {request.who} and saved",
+            save_reason=state.stop.save_reason,
+            label=state.stop.save_reason.value if own else "stopped",
+            detail=_word_own_stop(state) if own else f"stopped by {request.who} and saved",
             since=now,
             ask=ask,
         ),
     )
+
+
+def _word_own_stop(state: SchedulerState) -> str:
+    """Why the run stopped by itself, and where that began."""
+    assert state.stop is not None
+    return f"{state.stop.detail}; saved; first cause: {state.first_cause}"
 
 
 def close_done(state: SchedulerState, now: Seconds) -> None:

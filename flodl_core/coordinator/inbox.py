@@ -11,7 +11,14 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flodl_core.coordinator import callbacks, dead_ranks, ending, resuming, save_steps
+from flodl_core.coordinator import (
+    callbacks,
+    dead_ranks,
+    ending,
+    nccl_cycle,
+    resuming,
+    save_steps,
+)
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.events import HostStatsReported, RankMessage
 from flodl_core.coordinator.ledger import LedgerPhase
@@ -145,6 +152,7 @@ def _heartbeat(
     if record.alive:
         lasted_s = message.phase_s if math.isfinite(message.phase_s) else 0.0
         record.enter(message.phase, now - max(0.0, lasted_s))
+        record.activity = message.activity
 
 
 def _lr(state: SchedulerState, record: RankRecord, message: timing.LrUpdate, now: Seconds) -> None:
@@ -187,6 +195,18 @@ def _eval_result(
     callbacks.take_result(state, record, message, now)
 
 
+def _nccl_answer(
+    state: SchedulerState, record: RankRecord, message: timing.NewNcclIdGenerated, now: Seconds
+) -> None:
+    nccl_cycle.take_answer(state, record, message)
+
+
+def _nccl_formed(
+    state: SchedulerState, record: RankRecord, message: timing.NcclSessionFormed, now: Seconds
+) -> None:
+    nccl_cycle.take_formed(state, record, message)
+
+
 HANDLERS: Mapping[type, Handler] = {
     rendezvous.RendezvousHello: _hello,
     rendezvous.Uid: _uid,
@@ -199,5 +219,7 @@ HANDLERS: Mapping[type, Handler] = {
     timing.Exiting: _exiting,
     timing.EvalResult: _eval_result,
     timing.CheckpointResult: _checkpoint_result,
+    timing.NewNcclIdGenerated: _nccl_answer,
+    timing.NcclSessionFormed: _nccl_formed,
     metrics.MetricsMsg: _metrics,
 }

@@ -9,7 +9,15 @@ Who drives it: the launcher, one event at a time; the simulator the same way.
     event ─▶ inbox | averaging | dead_ranks | ending | tick ─▶ advance ─▶ effects
 """
 
-from flodl_core.coordinator import averaging, dead_ranks, drains, ending, evictions, inbox
+from flodl_core.coordinator import (
+    averaging,
+    dead_ranks,
+    drains,
+    ending,
+    evictions,
+    inbox,
+    nccl_cycle,
+)
 from flodl_core.coordinator.advance import settle
 from flodl_core.coordinator.attendance import Attendance
 from flodl_core.coordinator.cadence import Cadence
@@ -31,6 +39,7 @@ from flodl_core.coordinator.events import (
     StopRequested,
 )
 from flodl_core.coordinator.facts import ResumePoint
+from flodl_core.coordinator.nccl_sessions import NcclSessions
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.resuming import take_up
 from flodl_core.coordinator.saves import SaveDesk
@@ -45,7 +54,7 @@ from flodl_core.machines import Note, Tick
 from flodl_core.messages.job import Envelope
 from flodl_core.units import Seconds
 
-SCHEDULED = (Mode.CPU_SYNC, Mode.CPU_CADENCE)
+SCHEDULED = (Mode.CPU_SYNC, Mode.CPU_CADENCE, Mode.NCCL_SYNC, Mode.NCCL_CADENCE)
 """Modes that have a schedule here."""
 
 
@@ -102,7 +111,16 @@ class Coordinator:
             saves=SaveDesk(every_s=settings.checkpoint_every_s, ceiling_s=spec.stall_timeout_s),
             cadence=(
                 Cadence(settings.cadence, tuple(record.rank for record in cohort))
-                if spec.mode is Mode.CPU_CADENCE
+                if spec.mode.has_counts
+                else None
+            ),
+            nccl=(
+                NcclSessions(
+                    members=tuple(record.rank for record in cohort),
+                    local_ranks=tuple(local[0]) if local else (),
+                    first_s=spec.rendezvous_timeout_s,
+                )
+                if spec.mode.uses_nccl
                 else None
             ),
         )
@@ -151,7 +169,8 @@ class Coordinator:
             case RankMessage():
                 inbox.receive(state, event, now)
             case RoundEnded():
-                averaging.end_round(state, event, now)
+                if state.nccl is None or event.cycle == nccl_cycle.INITIAL_BROADCAST:
+                    averaging.end_round(state, event, now)
             case RankLost():
                 self._rank_lost(event, now)
             case StopRequested():

@@ -14,7 +14,7 @@ from flodl_core.coordinator.effects import SaveBundle, Severity
 from flodl_core.coordinator.facts import SaveFacts
 from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
 from flodl_core.coordinator.state import SchedulerState
-from flodl_core.ids import Rank, SaveReason
+from flodl_core.ids import Cycle, Rank, SaveReason
 from flodl_core.messages.control import Checkpoint
 from flodl_core.messages.timing import CheckpointResult
 from flodl_core.units import Seconds
@@ -32,6 +32,7 @@ def ask_for_save(
         return False
     target, version = alive[0], state.committed_version
     is_prime = purpose is SavePurpose.PRIME
+    publish = None if is_prime else _next_publish(state)
     asked = alive[:1] if is_prime else alive
     before = state.saves.current
     unheard = before.owed if before is not None and before.version == version else {}
@@ -43,6 +44,7 @@ def ask_for_save(
             since=now,
             target=target,
             owed={rank: 1 + unheard.get(rank, 0) for rank in asked},
+            publish=publish,
         )
     )
     order = Checkpoint(
@@ -50,10 +52,19 @@ def ask_for_save(
         target_rank=target,
         with_rank_files=not is_prime,
         saved_version=state.saves.saved_version,
+        publish=publish,
     )
     for rank in asked:
         state.send(rank, order)
     return True
+
+
+def _next_publish(state: SchedulerState) -> Cycle | None:
+    """Return the root's cycle for a save on NCCL, in which all ranks take part; else None."""
+    if state.nccl is None:
+        return None
+    state.nccl.published += 1
+    return Cycle(state.nccl.published)
 
 
 def take_answer(
@@ -126,9 +137,16 @@ def _ask_next(state: SchedulerState, save: Save, now: Seconds) -> None:
         _write_if_answered(state, save, now)
         return
     save.target, save.since = alive[0], now
-    save.owed[alive[0]] = save.owed.get(alive[0], 0) + 1
-    order = Checkpoint(version=save.version, target_rank=alive[0], with_rank_files=False)
-    state.send(alive[0], order)
+    save.publish = _next_publish(state)
+    order = Checkpoint(
+        version=save.version,
+        target_rank=alive[0],
+        with_rank_files=False,
+        publish=save.publish,
+    )
+    for rank in alive if save.publish is not None else alive[:1]:
+        save.owed[rank] = save.owed.get(rank, 0) + 1
+        state.send(rank, order)
 
 
 def write_bundle(
@@ -148,8 +166,18 @@ def write_bundle(
             save_facts(state),
             state.saves.local_buffers,
             rank_files=tuple(files[rank] for rank in sorted(files)),
+            held_as=_held_as(state, save.publish if save is not None and is_asked else None),
         )
     )
+
+
+def _held_as(state: SchedulerState, publish: Cycle | None) -> int | None:
+    """Return in which of its cycles the root got the values that are to be written."""
+    if state.nccl is None:
+        return None
+    if publish is not None:
+        return publish
+    return 0 if state.whole_version == state.first_version else -1
 
 
 def make_final(state: SchedulerState, reason: SaveReason, now: Seconds) -> bool:

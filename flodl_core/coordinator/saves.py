@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from flodl_core.coordinator.ceiling import Ceiling
-from flodl_core.ids import Rank, SaveReason
+from flodl_core.ids import Cycle, Rank, SaveReason
 from flodl_core.messages.job import RankFileRef
 from flodl_core.messages.timing import TensorBlob
 from flodl_core.units import Seconds
@@ -56,6 +56,8 @@ class Save:
     target: Rank | None = None
     owed: dict[Rank, int] = field(default_factory=dict)
     files: dict[Rank, RankFileRef] = field(default_factory=dict)
+    publish: Cycle | None = None
+    """On NCCL: the root's cycle in which the target brings the consensus to the launcher."""
 
     def settle(self, rank: Rank) -> None:
         """One answer of that rank has come."""

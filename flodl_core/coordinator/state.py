@@ -34,10 +34,11 @@ from flodl_core.coordinator.epochs import EpochBook
 from flodl_core.coordinator.events import RoundEnded, StopRequested
 from flodl_core.coordinator.facts import EpochFacts, ResumePoint
 from flodl_core.coordinator.gate import GateVerdict
+from flodl_core.coordinator.nccl_sessions import NcclSessions
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.saves import SaveDesk
 from flodl_core.coordinator.settings import CoordinatorSettings
-from flodl_core.ids import HostName, Rank, SaveReason
+from flodl_core.ids import HostName, Mode, Rank, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.job import Envelope, RunSpec
 from flodl_core.units import Milliseconds, Seconds
@@ -61,10 +62,13 @@ class RunStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StopOrder:
-    """The first accepted stop request, and when it came."""
+    """The first stop that was asked for, by somebody or by the run itself, and when."""
 
     request: StopRequested
     since: Seconds
+    save_reason: SaveReason = SaveReason.GRACEFUL_SHUTDOWN
+    detail: str = ""
+    """Why the run stops by itself after its next average; empty if somebody asked."""
 
 
 @dataclass(slots=True)
@@ -159,9 +163,13 @@ class SchedulerState:
     cycle: CycleMachine
     book: EpochBook
     saves: SaveDesk
+    nccl: NcclSessions | None = None
+    """Who averages with whom; None where the root averages."""
     cadence: Cadence | None = None
     """Who does how many batches; None in Sync, where everybody does one."""
     window: Window | None = None
+    plans_ended: bool = False
+    """Whether the cycle under way is a cut: nobody trains on before it is over."""
     draining: dict[HostName, str] = field(default_factory=dict)
     """Hosts that leave at the next average, and who asked for it."""
     drained: set[HostName] = field(default_factory=set)
@@ -205,6 +213,11 @@ class SchedulerState:
         return self.envelope.spec
 
     @property
+    def runs_on(self) -> bool:
+        """Whether ranks train on while they are averaged."""
+        return self.spec.mode is Mode.CPU_ASYNC
+
+    @property
     def first_version(self) -> int:
         """The version of what the initial broadcast brings."""
         return self.resume.sync_round if self.resume is not None else 0
@@ -231,9 +244,15 @@ class SchedulerState:
         return self.stage is RunStage.ENDED
 
     @property
+    def hold_reason(self) -> str:
+        """Why no cycle may be triggered, whatever the ranks did; empty if one may."""
+        held = self.saves.hold_reason(self.committed_version or 0)
+        return held or (self.nccl.hold_reason if self.nccl is not None else "")
+
+    @property
     def window_end_words(self) -> str:
         """How a window ends that somebody wants to end."""
-        whole = self.cadence is None or self.cadence.is_pinned
+        whole = self.cadence is None or (self.cadence.is_pinned and not self.runs_on)
         return "finishing the window" if whole else "cutting the window"
 
     def ceiling(self, since: Seconds) -> Ceiling:
@@ -279,8 +298,8 @@ class SchedulerState:
         if self.evaluation is not None and self.evaluation.target == rank:
             return False
         record = self.cohort[rank]
-        window_open = record.ledger.open_batches < record.planned_batches and not record.throttled
-        return window_open and not self.is_quiesced(rank)
+        window_open = self.runs_on or record.ledger.open_batches < record.planned_batches
+        return window_open and not record.throttled and not self.is_quiesced(rank)
 
     def disturb(self, why: str) -> None:
         """The costs of the window under way say nothing about averaging."""
@@ -294,8 +313,12 @@ class SchedulerState:
 
     def release(self, ranks: Sequence[Rank], now: Seconds) -> None:
         """These ranks begin a window: their batches are spaced from now."""
+        self.go_on(ranks, now)
+        for rank in ranks:
+            self.cohort[rank].spaced_from = now
+
+    def go_on(self, ranks: Sequence[Rank], now: Seconds) -> None:
+        """These ranks go on with what they are doing; nothing holds them back."""
         self.mark_able(ranks, now)
         for rank in ranks:
-            record = self.cohort[rank]
-            record.throttled = False
-            record.spaced_from = now
+            self.cohort[rank].throttled = False

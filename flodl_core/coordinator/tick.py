@@ -8,7 +8,7 @@ Who drives it: `coordinator.machine`.
 
 from collections.abc import Iterable
 
-from flodl_core.coordinator import cuts, dead_ranks, ending
+from flodl_core.coordinator import cuts, dead_ranks, ending, nccl_cycle
 from flodl_core.coordinator.ceiling import Ceiling, earliest
 from flodl_core.coordinator.effects import DumpRankStack
 from flodl_core.coordinator.liveness import (
@@ -57,6 +57,8 @@ def _bury_the_silent(state: SchedulerState, now: Seconds) -> None:
         if silence.host_down and record.host in state.hosts_gone:
             dead_ranks.drop_host(state, record.host, "all its ranks fell silent together")
     _drop_hanging_hosts(state, now)
+    for rank, reason in nccl_cycle.overdue(state, now):
+        dead_ranks.evict(state, state.cohort[rank], reason, now)
     for record in state.cohort.alive:
         if record.heard_at is not None and is_burning(record, now):
             late = now > record.heard_at + _LATE_BEACONS * state.spec.heartbeat_interval_s
@@ -124,7 +126,12 @@ def stage_words(state: SchedulerState) -> str:
     if state.cycle.pending:
         missing = ", ".join(map(str, state.cycle.missing(state.cohort.alive_ranks))) or "none"
         phase = state.cycle.phase.value
-        return f"cycle {state.cycle.cycle} is {phase}; not acknowledged by ranks: {missing}"
+        where = "".join(
+            f"; rank {rank} is in {state.cohort[rank].activity}"
+            for rank in state.cycle.missing(state.cohort.alive_ranks)
+            if state.cohort[rank].activity
+        )
+        return f"cycle {state.cycle.cycle} is {phase}; not acknowledged by ranks: {missing}{where}"
     if state.evaluation is not None:
         return f"rank {state.evaluation.target} evaluates epoch {state.evaluation.epoch}"
     return _word_quiet(state)
@@ -240,6 +247,7 @@ def deadline(state: SchedulerState) -> Seconds | None:
     held = ending.save_hold(state)
     instants.append(held.due() if held else None)
     instants.append(state.window.look_at if state.window else None)
+    instants.append(state.nccl.due() if state.nccl and not state.ending else None)
     if state.stop is not None and _grace_matters(state):
         instants.append(Ceiling(state.stop.since, state.settings.stop_grace_s).due())
     return earliest(*instants)

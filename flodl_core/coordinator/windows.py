@@ -2,11 +2,14 @@
 
 What it is: the deals and their messages. In Sync an event is shared out at once and a
 window is one batch. In Cadence each window is dealt from the event's pool, a chunk of
-exactly the rank's count, in the message that ends the window before.
+exactly the rank's count, in the message that ends the window before. In Async a rank is
+never without work: when an average begins and when it ends, what it holds is filled up to
+its count and the overshoot.
 What it is not: the books, the counts or the gate.
 Who drives it: `coordinator.advance` begins events, `coordinator.averaging` releases ranks.
 
     StartEpoch(plan), ExtendPartition …                         a new event, or after a rest
+    RequestParams, ExtendPartition …                            Async: when an average begins
     Update(next_plan), ExtendPartition …, SetGlobalStep         after an average
 
 A rank released by an Update waits for the SetGlobalStep behind it, so that all of its
@@ -71,7 +74,10 @@ def release(state: SchedulerState, cycle: Cycle, now: Seconds) -> None:
     """Let every alive rank go on after the average of that cycle."""
     assert state.committed_version is not None
     ranks = state.cohort.alive_ranks
-    plans = _deal_window(state, ranks, now)
+    goes_on = state.runs_on and not state.plans_ended
+    plans = {} if goes_on else _deal_window(state, ranks, now)
+    further = _deal_further(state, now) if goes_on else {}
+    state.plans_ended = False
     for rank in ranks:
         parts = plans.get(rank, ())
         state.send(
@@ -83,8 +89,28 @@ def release(state: SchedulerState, cycle: Cycle, now: Seconds) -> None:
             ),
         )
         _extend(state, rank, parts)
-        state.send(rank, SetGlobalStep(n=state.global_step))
-    state.release(ranks, now)
+        _extend_by(state, rank, further.get(rank, ()))
+        _tell_step(state, rank)
+    if goes_on:
+        state.go_on(ranks, now)
+    else:
+        state.release(ranks, now)
+
+
+def top_up(state: SchedulerState) -> None:
+    """Give ranks that run on what they may do while an average is under way.
+
+    They were asked for a snapshot before, so that none of it is in this average.
+    """
+    cadence = state.cadence
+    if cadence is None or not state.runs_on or state.book.open is None:
+        return
+    held = {
+        rank: _batches(state, state.unreported_samples(rank)) for rank in cadence.balancer.counts
+    }
+    slots = cadence.slots(state.book.pooled_batches + sum(held.values()))
+    for rank, batches in slots.batches.items():
+        _extend_by(state, rank, state.book.draw(rank, max(0, batches - held[rank])))
 
 
 def wake(state: SchedulerState, now: Seconds) -> bool:
@@ -103,6 +129,8 @@ def _start_window(state: SchedulerState, cadence: Cadence, now: Seconds) -> None
         parts = _compose(state, state.book.draw(rank, batches), batches, cohort=slots.total)
         state.send(rank, StartEpoch(plan=parts[0]))
         _extend(state, rank, parts)
+        if state.runs_on:
+            _tell_step(state, rank)
 
 
 def _deal_window(
@@ -127,10 +155,35 @@ def _deal_window(
     return plans
 
 
-def _open_window(state: SchedulerState, cadence: Cadence, now: Seconds) -> Slots:
-    slack = callbacks.slack_ms(state)
-    slots = cadence.slots(state.book.pooled_batches, slack_ms=slack)
+def _deal_further(state: SchedulerState, now: Seconds) -> dict[Rank, list[Range]]:
+    """Fill up what each rank holds, whose snapshot was averaged while it trained on."""
+    cadence = state.cadence
+    if cadence is None or state.book.open is None:
+        return {}
+    held = {
+        rank: _batches(state, state.book.held_samples(rank)) for rank in cadence.balancer.counts
+    }
+    slots = _open_window(state, cadence, now, held_batches=sum(held.values()))
+    further = {}
     for rank, batches in slots.batches.items():
+        further[rank] = state.book.draw(rank, max(0, batches - held[rank]))
+        if slots.is_final:
+            held_now = _batches(state, state.book.held_samples(rank))
+            state.cohort[rank].planned_batches = held_now
+    return further
+
+
+def _batches(state: SchedulerState, samples: int) -> int:
+    return -(-samples // state.spec.batch_size)
+
+
+def _open_window(
+    state: SchedulerState, cadence: Cadence, now: Seconds, *, held_batches: int = 0
+) -> Slots:
+    """Plan a window of what is in the pool and what ranks hold already."""
+    slack = callbacks.slack_ms(state)
+    slots = cadence.slots(state.book.pooled_batches + held_batches, slack_ms=slack)
+    for rank, batches in slots.planned.items():
         state.cohort[rank].planned_batches = batches
     state.window = Window(
         began_at=now,
@@ -155,7 +208,7 @@ def _compose(
             epoch=event,
             offset=part.offset,
             size=part.size,
-            window_batches=max(1, window_batches),
+            window_batches=0 if state.runs_on else max(1, window_batches),
             cohort_batches=cohort,
         )
         for part in parts or (Range(0, 0),)
@@ -166,3 +219,21 @@ def _extend(state: SchedulerState, rank: Rank, parts: Sequence[EpochPlan]) -> No
     """Tell a rank of all ranges but the first, which its plan holds."""
     for part in parts[1:]:
         state.send(rank, ExtendPartition(epoch=part.epoch, offset=part.offset, size=part.size))
+
+
+def _extend_by(state: SchedulerState, rank: Rank, parts: Sequence[Range]) -> None:
+    """Append these ranges to what a rank has."""
+    if state.book.open is None:
+        return
+    event = state.book.open.span.event
+    for part in parts:
+        state.send(rank, ExtendPartition(epoch=event, offset=part.offset, size=part.size))
+
+
+def _tell_step(state: SchedulerState, rank: Rank) -> None:
+    """Tell a rank the committed step; one whose plan has no window also how fast it advances."""
+    own = cohort = 0
+    if state.runs_on and state.book.open is not None:
+        own = state.cohort[rank].planned_batches
+        cohort = sum(record.planned_batches for record in state.cohort.alive)
+    state.send(rank, SetGlobalStep(n=state.global_step, own_batches=own, cohort_batches=cohort))

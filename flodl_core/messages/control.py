@@ -128,6 +128,8 @@ class Checkpoint:
     """Whether each rank writes its file; not for the initial broadcast, which saves nothing."""
     saved_version: int | None = None
     """The newest version whose save is complete; a newer file of a rank belongs to none."""
+    publish: Cycle | None = None
+    """On NCCL: the root's cycle in which the target rank brings the consensus to the launcher."""
 
 
 @message(60)

@@ -9,14 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flodl_core.checkpoint.bundle import remove_older, write_bundle
-from flodl_core.checkpoint.meta import SavedRankFile, describe_save
+from flodl_core.checkpoint.meta import SavedOuter, SavedRankFile, describe_save
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.coordinator.effects import SaveBundle
 from flodl_core.coordinator.view import CoordinatorView
 from flodl_core.errors import CheckpointError
 from flodl_core.ids import HostName
-from flodl_core.messages.job import Envelope
+from flodl_core.messages.job import Envelope, OuterSpec
 from flodl_core.net import clock
 from flodl_core.planes.consensus import CommittedView
+from flodl_core.planes.velocity import OuterState
 from flodl_core.roles.abandonable import run_abandonable
 from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.telemetry.state import CheckpointState
@@ -76,7 +78,11 @@ class BundleWriter:
 
     def begin(self, order: SaveBundle, marks: SavedMarks) -> PinnedSave | str:
         """Pin the values of the ordered version; returns why not, if that cannot be."""
-        view = self._pin(order.version)
+        view = self._pin(order.version if order.held_as is None else order.held_as)
+        if order.held_as is not None and (view is None or view.version != order.held_as):
+            if view is not None:
+                view.release()
+            return f"no rank brought version {order.version} to the launcher"
         if view is None:
             return f"version {order.version} is not the last commit any more"
         self.state = self.state.model_copy(update={"saving": True})
@@ -112,18 +118,23 @@ class BundleWriter:
             host=self._host,
             created_at=clock.utc_iso(),
         )
+        outer = save.view.outer
         write_bundle(
             self.stem,
             self._envelope.geometry,
-            params=save.view.params,
-            buffers=save.view.buffers,
-            local_buffers=order.local_buffers,
+            SavedConsensus(
+                params=save.view.params,
+                buffers=save.view.buffers,
+                local_buffers=order.local_buffers,
+                velocity=outer.velocity if outer is not None else None,
+            ),
             facts=facts.model_copy(
                 update={
                     "run_name": self._name,
                     "model_sig": self._envelope.model_sig,
                     "dataset_sig": self._envelope.dataset_sig,
                     "rank_files": tuple(SavedRankFile(**asdict(one)) for one in order.rank_files),
+                    "outer": _saved_outer(self._envelope.spec.outer, outer),
                     **asdict(save.marks),
                 }
             ),
@@ -145,3 +156,11 @@ class BundleWriter:
             rank_files=len(save.order.rank_files),
             at=clock.utc_iso(),
         )
+
+
+def _saved_outer(spec: OuterSpec | None, state: OuterState | None) -> SavedOuter | None:
+    """Return what the meta file says of the outer optimizer; None if there is none."""
+    if spec is None:
+        return None
+    has_anchored = state is not None and state.has_anchored
+    return SavedOuter(kind=spec.kind, lr=spec.lr, momentum=spec.momentum, has_anchored=has_anchored)
