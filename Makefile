@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # Tests side by side; most of a process test is waiting.
-WORKERS ?= 2
+WORKERS ?= 3
 # Faults wait for ceilings more than they compute.
 CHAOS_WORKERS ?= 4
 READY := $(VENV)/.ready
