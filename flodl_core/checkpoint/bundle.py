@@ -1,6 +1,7 @@
 """The consensus bundle on disk: written whole, found again, never half believed.
 
     <stem>.safetensors        the consensus: every tensor of the state dict
+    <stem>.outer.safetensors  the velocity of an outer optimizer, where there is one
     <stem>.meta.json          written last; without it there is no bundle
     <stem>.prev.safetensors   the bundle before it
     <stem>.prev.meta.json     … and older ones at .prev2, .prev3, as many as are kept
@@ -10,8 +11,9 @@ puts the new weights in place, then the new meta; only then what is older than i
 is removed. Whenever the process is killed, one of the generations is complete: the
 meta and the weights carry one id, and the meta knows the digest of the weights.
 
-The files of ranks lie on their own hosts, where each rank keeps its generations
-itself. The meta names them; a bundle is complete without them.
+A velocity that is missing or damaged leaves a bundle complete: a run goes on from it with
+a velocity of 0, and is told so. The files of ranks lie on their own hosts, where each
+rank keeps its generations itself. The meta names them; a bundle is complete without them.
 
 What it is: writing and finding. What it is not: the decision to save, nor a
 reader of weights (`weights`).
@@ -22,18 +24,15 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flodl_core.checkpoint.generations import (
     BUNDLE_SUFFIXES,
     META_SUFFIX,
+    OUTER_SUFFIX,
     WEIGHTS_SUFFIX,
     generation_stem,
     present_ages,
@@ -45,12 +44,18 @@ from flodl_core.checkpoint.meta import (
     meta_body,
     read_meta_untrusted,
 )
-from flodl_core.checkpoint.tensors import check_storable, list_tensors
+from flodl_core.checkpoint.tensors import (
+    TensorEntry,
+    check_storable,
+    list_tensors,
+    list_velocity,
+    velocity_bytes,
+)
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.checkpoint.weights_file import BUNDLE_KEY, read_header_untrusted, write_weights
 from flodl_core.checkpoint.whole_file import part_of, writing_whole
 from flodl_core.errors import CheckpointError
 from flodl_core.messages.job import Geometry
-from flodl_core.messages.timing import TensorBlob
 from flodl_core.units import MIB
 
 _READ_BYTES: Final = MIB
@@ -63,11 +68,19 @@ class Bundle:
 
     stem: Path
     meta: BundleMeta
+    outer_flaw: str | None = None
+    """What is wrong with the velocity that the meta file names; None if nothing is."""
 
     @property
     def weights(self) -> Path:
         """The weights file."""
         return _beside(self.stem, WEIGHTS_SUFFIX)
+
+    @property
+    def velocity(self) -> Path | None:
+        """The velocity's file; None if there is none that can be used."""
+        has_one = self.meta.entry(OUTER_SUFFIX) is not None and self.outer_flaw is None
+        return _beside(self.stem, OUTER_SUFFIX) if has_one else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +102,14 @@ class BundleSearch:
 def stem_of(path: Path | str) -> Path:
     """Return the stem that a path means: a bundle's file name without its suffix."""
     given = Path(path)
-    for suffix in (WEIGHTS_SUFFIX, META_SUFFIX):
+    for suffix in (OUTER_SUFFIX, WEIGHTS_SUFFIX, META_SUFFIX):
         if given.name.endswith(suffix) and given.name != suffix:
             return given.with_name(given.name.removesuffix(suffix))
     return given
 
 
 def write_bundle(
-    stem: Path,
-    geometry: Geometry,
-    *,
-    params: NDArray[np.float32],
-    buffers: NDArray[np.float32],
-    local_buffers: Mapping[str, TensorBlob],
-    facts: BundleFacts,
+    stem: Path, geometry: Geometry, values: SavedConsensus, *, facts: BundleFacts
 ) -> Bundle:
     """Write a bundle; memory beyond the arguments stays at a few megabytes.
 
@@ -111,27 +118,37 @@ def write_bundle(
     Args:
         stem: of the files.
         geometry: of the run.
-        params: the committed parameter region, f32; not changed.
-        buffers: the committed buffer region, f32; not changed.
-        local_buffers: integer and bool buffers of one rank at that commit.
+        values: of the commit; not changed.
         facts: what the coordinator knows of this save.
 
     Raises:
         CheckpointError: it could not be written or holds values that are not finite;
             the bundle that was there is still complete, here or as the previous one.
     """
-    entries = list_tensors(geometry, params=params, buffers=buffers, local_buffers=local_buffers)
-    bundle_id = f"{facts.run_id}-{facts.sync_round}-{os.urandom(4).hex()}"
-    weights_path, meta_path = _beside(stem, WEIGHTS_SUFFIX), _beside(stem, META_SUFFIX)
-    with writing_whole(weights_path, before_replacing=lambda: _keep_older(stem)) as file:
-        write_weights(file, entries, metadata={BUNDLE_KEY: bundle_id})
-    entry = FileEntry(
-        suffix=WEIGHTS_SUFFIX, sha256=file.digest, nbytes=file.nbytes, host=facts.host
+    entries = list_tensors(
+        geometry,
+        params=values.params,
+        buffers=values.buffers,
+        local_buffers=values.local_buffers,
     )
-    meta = BundleMeta(**facts.model_dump(), bundle_id=bundle_id, files=(entry,))
+    bundle_id = f"{facts.run_id}-{facts.sync_round}-{os.urandom(4).hex()}"
+    meta_path = _beside(stem, META_SUFFIX)
+
+    def write(suffix: str, tensors: list[TensorEntry], *, first: bool) -> FileEntry:
+        before = (lambda: _keep_older(stem)) if first else None
+        with writing_whole(_beside(stem, suffix), before_replacing=before) as file:
+            write_weights(file, tensors, metadata={BUNDLE_KEY: bundle_id})
+        return FileEntry(suffix=suffix, sha256=file.digest, nbytes=file.nbytes, host=facts.host)
+
+    files = [write(WEIGHTS_SUFFIX, entries, first=True)]
+    if values.velocity is not None:
+        files.append(write(OUTER_SUFFIX, list_velocity(geometry, values.velocity), first=False))
+    meta = BundleMeta(**facts.model_dump(), bundle_id=bundle_id, files=tuple(files))
     body = meta_body(meta)
     with writing_whole(meta_path) as meta_file:
         meta_file.write(body)
+    if values.velocity is None:
+        _remove(_beside(stem, OUTER_SUFFIX))
     return Bundle(stem, read_meta_untrusted(body, path=str(meta_path)))
 
 
@@ -153,7 +170,9 @@ def find_bundle(stem: Path | str, *, verify: bool = True) -> BundleSearch:
     return BundleSearch(None, tuple(skipped))
 
 
-def check_writable(stem: Path, geometry: Geometry | None = None) -> None:
+def check_writable(
+    stem: Path, geometry: Geometry | None = None, *, has_velocity: bool = False
+) -> None:
     """Write, put in place and remove a small file at `stem`, and look for room.
 
     What an earlier process that was killed left there half written is removed.
@@ -161,6 +180,7 @@ def check_writable(stem: Path, geometry: Geometry | None = None) -> None:
     Args:
         stem: where bundles are going to be written.
         geometry: of the run, to know how much room a bundle takes.
+        has_velocity: whether a velocity will lie beside the weights.
 
     Raises:
         CheckpointError: a bundle could not be written there.
@@ -176,6 +196,8 @@ def check_writable(stem: Path, geometry: Geometry | None = None) -> None:
     if geometry is None:
         return
     needed = check_storable(geometry) + _META_ROOM_BYTES
+    if has_velocity:
+        needed += velocity_bytes(geometry)
     free = shutil.disk_usage(stem.parent).free
     if free < needed:
         raise CheckpointError(
@@ -195,23 +217,35 @@ def _open_bundle(stem: Path, *, verify: bool) -> Bundle:
     meta = read_meta_untrusted(body, path=str(meta_path))
     if meta.entry(WEIGHTS_SUFFIX) is None:
         raise CheckpointError("its meta file names no weights")
+    outer_flaw: str | None = None
     for entry in meta.files:
-        path = _beside(stem, entry.suffix)
-        if not path.exists():
-            raise CheckpointError(f"{path.name} is missing")
-        if path.stat().st_size != entry.nbytes:
-            raise CheckpointError(
-                f"{path.name} has {path.stat().st_size} bytes, not {entry.nbytes}"
-            )
-    header = read_header_untrusted(_beside(stem, WEIGHTS_SUFFIX))
-    if header.metadata.get(BUNDLE_KEY) != meta.bundle_id:
-        raise CheckpointError("its weights and its meta file are of two saves")
-    if verify:
-        for entry in meta.files:
-            path = _beside(stem, entry.suffix)
-            if _digest(path) != entry.sha256:
-                raise CheckpointError(f"{path.name} is damaged: its digest is another")
-    return Bundle(stem, meta)
+        try:
+            _check_file(stem, entry, meta.bundle_id, verify=verify)
+        except CheckpointError as error:
+            if entry.suffix != OUTER_SUFFIX:
+                raise
+            outer_flaw = error.happened
+    return Bundle(stem, meta, outer_flaw)
+
+
+def _check_file(stem: Path, entry: FileEntry, bundle_id: str, *, verify: bool) -> None:
+    """Check that a file is there and is the one that the meta file names.
+
+    Raises:
+        CheckpointError: it is not, and why.
+    """
+    path = _beside(stem, entry.suffix)
+    if not path.exists():
+        raise CheckpointError(f"{path.name} is missing")
+    if path.stat().st_size != entry.nbytes:
+        raise CheckpointError(f"{path.name} has {path.stat().st_size} bytes, not {entry.nbytes}")
+    if entry.suffix in (WEIGHTS_SUFFIX, OUTER_SUFFIX):
+        header = read_header_untrusted(path)
+        if header.metadata.get(BUNDLE_KEY) != bundle_id:
+            of_what = "weights" if entry.suffix == WEIGHTS_SUFFIX else "velocity"
+            raise CheckpointError(f"its {of_what} and its meta file are of two saves")
+    if verify and _digest(path) != entry.sha256:
+        raise CheckpointError(f"{path.name} is damaged: its digest is another")
 
 
 def _keep_older(stem: Path) -> None:
@@ -236,11 +270,15 @@ def remove_older(stem: Path, keep: int) -> None:
         if age < keep:
             continue
         old = generation_stem(stem, age)
-        files = [_beside(old, META_SUFFIX), _beside(old, WEIGHTS_SUFFIX)]
+        files = [_beside(old, suffix) for suffix in reversed(BUNDLE_SUFFIXES)]
         files += old.parent.glob(f"{glob.escape(old.name)}.rank*.pt")
         for path in files:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
 
 
 def _is_complete(stem: Path) -> bool:
@@ -252,6 +290,10 @@ def _is_complete(stem: Path) -> bool:
 
 
 def _link_over(source: Path, target: Path) -> None:
+    """Put a file in another's place too; one that is not there takes the other away."""
+    if not source.exists():
+        target.unlink(missing_ok=True)
+        return
     part = part_of(target)
     part.unlink(missing_ok=True)
     try:

@@ -13,8 +13,9 @@ from typing import Final
 
 PREVIOUS: Final = ".prev"
 WEIGHTS_SUFFIX: Final = ".safetensors"
+OUTER_SUFFIX: Final = ".outer.safetensors"
 META_SUFFIX: Final = ".meta.json"
-BUNDLE_SUFFIXES: Final = (WEIGHTS_SUFFIX, META_SUFFIX)
+BUNDLE_SUFFIXES: Final = (WEIGHTS_SUFFIX, OUTER_SUFFIX, META_SUFFIX)
 
 
 def generation_stem(stem: Path, age: int) -> Path:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from flodl_core.coordinator.facts import Arrangement, SaveFacts
 from flodl_core.dispatch.ranges import Range
 from flodl_core.errors import CheckpointError
-from flodl_core.ids import HostName, Rank, SaveReason
+from flodl_core.ids import HostName, OuterKind, Rank, SaveReason
 from flodl_core.messages.job import RunSpec
 
 SCHEMA_VERSION: Final = 1
@@ -101,6 +101,16 @@ class FinishedEpoch(MetaPart):
     report: str | None = None
 
 
+class SavedOuter(MetaPart):
+    """The outer optimizer of the run that saved; its velocity lies in a file of its own."""
+
+    kind: OuterKind
+    lr: float = Field(gt=0)
+    momentum: float = Field(ge=0, lt=1)
+    has_anchored: bool
+    """Whether the next average is stepped; the first one of a run is not."""
+
+
 class BundleFacts(MetaPart):
     """What the coordinator knows of a save."""
 
@@ -130,6 +140,8 @@ class BundleFacts(MetaPart):
     """By rank; one that could not write its file is missing."""
     finished_epochs: tuple[FinishedEpoch, ...] = ()
     """Oldest first; the newest thousand."""
+    outer: SavedOuter | None = None
+    """The rule that stepped the averages; absent where they were adopted as they are."""
     elche: dict[str, Any] | None = None
     """The state of the cadence: speeds, anchor, phase, the guard's history; none in Sync."""
     loss: float | None = None

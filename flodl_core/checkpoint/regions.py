@@ -7,13 +7,14 @@ Who drives it: the launcher, once, before the join window opens.
 """
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flodl_core.checkpoint.tensors import velocity_shape
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.checkpoint.weights import read_weights
 from flodl_core.errors import CheckpointError
 from flodl_core.messages.job import Geometry, LocalBuffer, Segment
@@ -22,23 +23,8 @@ from flodl_core.messages.timing import TensorBlob
 _FIX = "resume with the model that was saved, or from another bundle"
 
 
-@dataclass(frozen=True, slots=True)
-class SavedConsensus:
-    """The values of a bundle.
-
-    Attributes:
-        params: the parameter region, f32, padding zero.
-        buffers: the buffer region, likewise.
-        local_buffers: integer and bool buffers, by state-dict name.
-    """
-
-    params: NDArray[np.float32]
-    buffers: NDArray[np.float32]
-    local_buffers: dict[str, TensorBlob]
-
-
 def read_consensus(path: Path, geometry: Geometry) -> SavedConsensus:
-    """Read a weights file into the regions of a geometry.
+    """Read a weights file into the regions of a geometry; a velocity has a file of its own.
 
     Raises:
         CheckpointError: it cannot be read, a tensor is missing or of another kind, or a
@@ -53,6 +39,26 @@ def read_consensus(path: Path, geometry: Geometry) -> SavedConsensus:
             for one in geometry.locals
         },
     )
+
+
+def read_velocity(path: Path, geometry: Geometry) -> NDArray[np.float32]:
+    """Read the velocity of an outer optimizer into a region of `params_numel` values.
+
+    Raises:
+        CheckpointError: it cannot be read, is of another model, or a value is not finite.
+    """
+    stored = read_weights(path)
+    region = np.zeros(geometry.params_numel, np.float32)
+    for one in geometry.params:
+        if one.name not in stored and not one.trainable:
+            continue
+        values = _stored(stored, one.name, velocity_shape(one), path)
+        if values.dtype != np.float32:
+            raise CheckpointError(f"{path.name}: {one.name} is {values.dtype}, a velocity is f32")
+        if not np.isfinite(values).all():
+            raise CheckpointError(f"{path.name}: {one.name} holds values that are not finite")
+        region[one.offset : one.offset + one.numel] = values.reshape(-1)
+    return region
 
 
 def _region(

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from flodl_core.checkpoint.bundle import Bundle
 from flodl_core.checkpoint.meta import BundleMeta, Pairs, SavedCoverage, SavedEpoch
-from flodl_core.checkpoint.regions import SavedConsensus
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, ResumePoint
 from flodl_core.dispatch.epoch_plan import span_event
 from flodl_core.dispatch.ranges import Range, merge_ranges, overlap_size, subtract_ranges
 from flodl_core.elche.record import ElcheRecord
 from flodl_core.errors import CheckpointError
-from flodl_core.ids import Mode, Round
-from flodl_core.messages.job import RankFileRef, ResumeSpec
+from flodl_core.ids import Mode, OuterKind, Round
+from flodl_core.messages.job import OuterSpec, RankFileRef, ResumeSpec
 from flodl_core.messages.timing import TensorBlob
 
 _DAMAGED = "use another bundle"
@@ -48,11 +48,13 @@ class LoadedBundle:
     Attributes:
         bundle: complete, its digests verified.
         local_buffers: integer and bool buffers, by state-dict name.
+        velocity: of the outer optimizer; None if the run does not take it up, or it is 0.
     """
 
     def __init__(self, bundle: Bundle, values: SavedConsensus) -> None:
         self.bundle = bundle
         self.local_buffers = values.local_buffers
+        self.velocity = values.velocity
         self._regions: dict[Round, NDArray[np.float32]] = {
             Round.PARAMS: values.params,
             Round.BUFFERS: values.buffers,
@@ -62,6 +64,11 @@ class LoadedBundle:
         """Return the regions of the consensus, once; they are held no longer."""
         regions, self._regions = self._regions, {}
         return regions
+
+    def take_velocity(self) -> NDArray[np.float32] | None:
+        """Return the velocity, once; it is held no longer."""
+        velocity, self.velocity = self.velocity, None
+        return velocity
 
     @property
     def spec(self) -> ResumeSpec:
@@ -140,6 +147,33 @@ def resume_point(
         finished=tuple(EpochFacts(**one.model_dump()) for one in meta.finished_epochs),
         local_buffers=local_buffers,
     )
+
+
+def keeps_velocity(meta: BundleMeta, outer: OuterSpec | None) -> bool:
+    """Return whether a run goes on with the outer optimizer of a bundle."""
+    return outer is not None and meta.outer is not None and meta.outer.kind is outer.kind
+
+
+def describe_outer(bundle: Bundle, outer: OuterSpec | None) -> tuple[str, ...]:
+    """Return what of a bundle's outer optimizer a run does not take up, in words."""
+    saved = bundle.meta.outer
+    if saved is None or outer is None or saved.kind is not outer.kind:
+        before, now = (OuterKind.AVG if one is None else one.kind for one in (saved, outer))
+        if before is now:
+            return ()
+        rest = "" if outer is None else "; its velocity begins at 0"
+        return (f"outer {now.value} now, {before.value} at the save{rest}",)
+    changes = [
+        f"{name} {now:g} now, {before:g} at the save"
+        for name, before, now in (
+            ("outer_lr", saved.lr, outer.lr),
+            ("outer_momentum", saved.momentum, outer.momentum),
+        )
+        if before != now
+    ]
+    if bundle.outer_flaw is not None:
+        changes.append(f"the outer velocity begins at 0: {bundle.outer_flaw}")
+    return tuple(changes)
 
 
 def describe_changes(meta: BundleMeta, *, world_size: int, mode: Mode) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ Who drives it: `bundle.write_bundle`.
 Reduced values are f32. A tensor of another floating dtype is rounded to it, to
 nearest and ties to even; complex64 is two f32 values an element. The file format
 has no complex32 and complex128: they are stored as a last dimension of two real
-values, and `load_weights` gives them back as what they were.
+values, and `load_weights` gives them back as what they were. The velocity of an outer
+optimizer is f32 whatever its parameter is.
 """
 
 import math
@@ -93,6 +94,30 @@ def list_tensors(
     return sorted(entries, key=lambda entry: (-entry.itemsize, entry.name))
 
 
+def list_velocity(geometry: Geometry, velocity: Floats) -> list[TensorEntry]:
+    """Return the tensors of an outer velocity: f32, each distinct parameter under its first name.
+
+    A parameter that was frozen at the start and has never moved is left out.
+
+    Args:
+        geometry: of the run.
+        velocity: at least `params_numel` values; read when the pieces are taken.
+    """
+    parts = [(one, velocity[one.offset : one.offset + one.numel]) for one in geometry.params]
+    entries = [_velocity_entry(one, flat) for one, flat in parts if one.trainable or flat.any()]
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def velocity_shape(segment: Segment) -> tuple[int, ...]:
+    """Return the shape of a parameter's velocity; a complex one has a last dimension of two."""
+    return (*segment.shape, 2) if segment.dtype.startswith("complex") else segment.shape
+
+
+def velocity_bytes(geometry: Geometry) -> int:
+    """Return the most bytes that a velocity's values take in their file."""
+    return sum(one.numel for one in geometry.params) * _VELOCITY.itemsize
+
+
 def check_storable(geometry: Geometry) -> int:
     """Check that every tensor can be stored; returns the bytes that the weights will take.
 
@@ -139,6 +164,23 @@ def _view_entry(segment: Segment, view: View, region: Floats) -> TensorEntry:
         itemsize=stored.itemsize,
         shape=shape,
         complex_dtype=stored.pair_of,
+        pieces=pieces,
+    )
+
+
+def _velocity_entry(segment: Segment, flat: Floats) -> TensorEntry:
+    def pieces() -> Iterator[NDArray[Any]]:
+        for piece in _c_order_pieces(flat):
+            if not np.isfinite(piece).all():
+                raise _not_finite(f"the velocity of {segment.name}")
+            yield _VELOCITY.convert(piece)
+
+    return TensorEntry(
+        name=segment.name,
+        tag=_VELOCITY.tag,
+        itemsize=_VELOCITY.itemsize,
+        shape=velocity_shape(segment),
+        complex_dtype=None,
         pieces=pieces,
     )
 
@@ -253,6 +295,8 @@ _STORED: Final = {
     "complex128": _Stored("F64", 8, _cast("<f8"), is_complex=True, pair_of="complex128"),
     "complex32": _Stored("F16", 2, _cast("<f2"), is_complex=True, pair_of="complex32"),
 }
+
+_VELOCITY: Final = _STORED["float32"]
 
 _LOCAL: Final = {
     "bool": ("BOOL", np.dtype(np.bool_)),

@@ -3,7 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from flodl_core.checkpoint.resume import LoadedBundle, describe_changes
+from flodl_core.checkpoint.resume import (
+    LoadedBundle,
+    describe_changes,
+    describe_outer,
+    keeps_velocity,
+)
 from flodl_core.config.cadence_rules import read_callback_rank, read_speed_ratio
 from flodl_core.config.rules import losses_allowed
 from flodl_core.config.schema import RunConfig
@@ -61,14 +66,18 @@ class RunPlan:
 
     def take_beginning(self) -> Beginning:
         """Return what everybody begins with, once; nothing if rank 0 has it."""
-        return Beginning(self.resume.take_regions()) if self.resume is not None else Beginning()
+        if self.resume is None:
+            return Beginning()
+        return beginning_of(self.resume, outer_spec(self.config))
 
     def changes_in(self, envelope: Envelope) -> tuple[str, ...]:
         """Return what of the checkpoint this world does not take up, in words."""
         if self.resume is None:
             return ()
-        return describe_changes(
-            self.resume.bundle.meta, world_size=envelope.world_size, mode=self.mode
+        bundle = self.resume.bundle
+        return (
+            *describe_changes(bundle.meta, world_size=envelope.world_size, mode=self.mode),
+            *describe_outer(bundle, envelope.spec.outer),
         )
 
 
@@ -136,6 +145,18 @@ def outer_spec(config: RunConfig) -> OuterSpec | None:
     """Return the outer optimizer with its numbers; None if averages are adopted as they are."""
     rule = outer_rule(config.outer, lr=config.outer_lr, momentum=config.outer_momentum)
     if isinstance(rule, OuterAvg):
+def beginning_of(loaded: LoadedBundle, outer: OuterSpec | None) -> Beginning:
+    """Return what a bundle gives to a run with that outer optimizer; the bundle lets it go.
+
+    A velocity that is missing where there was one makes the first average the anchor again.
+    """
+    bundle, state = loaded.bundle, None
+    if bundle.meta.outer is not None and keeps_velocity(bundle.meta, outer):
+        has_anchored = bundle.meta.outer.has_anchored and bundle.outer_flaw is None
+        state = OuterState(loaded.take_velocity(), has_anchored)
+    return Beginning(loaded.take_regions(), state)
+
+
         return None
     return OuterSpec(kind=rule.kind, lr=rule.lr, momentum=rule.momentum)
 

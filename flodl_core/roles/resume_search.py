@@ -6,16 +6,22 @@ What it is not: how the run then stands (`checkpoint.resume`).
 Who drives it: the launcher, before it opens the join window.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flodl_core.checkpoint.bundle import Bundle, Skipped, find_bundle, stem_of
-from flodl_core.checkpoint.regions import read_consensus
-from flodl_core.checkpoint.resume import LoadedBundle, RunNumbers, list_differences
+from flodl_core.checkpoint.regions import read_consensus, read_velocity
+from flodl_core.checkpoint.resume import (
+    LoadedBundle,
+    RunNumbers,
+    keeps_velocity,
+    list_differences,
+)
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.config.values import AUTO
 from flodl_core.errors import CheckpointError, ConfigError
 from flodl_core.ids import Mode
-from flodl_core.messages.job import Geometry
+from flodl_core.messages.job import Geometry, OuterSpec
 from flodl_core.telemetry.run_directory import CHECKPOINT_STEM, list_runs
 
 
@@ -117,7 +123,13 @@ def _stems(wanted: ResumeWish) -> tuple[list[Path], list[Skipped]]:
 
 
 def load_resume(
-    found: Found, wanted: ResumeWish, *, numbers: RunNumbers, events: int, geometry: Geometry
+    found: Found,
+    wanted: ResumeWish,
+    *,
+    numbers: RunNumbers,
+    events: int,
+    geometry: Geometry,
+    outer: OuterSpec | None = None,
 ) -> LoadedBundle:
     """Compare a bundle with the run, and read its values.
 
@@ -127,6 +139,7 @@ def load_resume(
         numbers: of the run.
         events: epochs, split, that the run has.
         geometry: of the run.
+        outer: its outer optimizer; the bundle's velocity is read if it is of the same kind.
 
     Raises:
         ConfigError: they differ, all differences are listed; nothing is left to train; or the
@@ -145,9 +158,21 @@ def load_resume(
             "give more --epochs",
         )
     try:
-        loaded = LoadedBundle(found.bundle, read_consensus(found.bundle.weights, geometry))
+        loaded = LoadedBundle(found.bundle, _read_values(found.bundle, geometry, outer))
         loaded.point(world_size=meta.world_size, mode=Mode(meta.mode))
     except (CheckpointError, ValueError) as error:
         happened = error.happened if isinstance(error, CheckpointError) else str(error)
         raise wanted.refuse(f"{found.bundle.stem}: {happened}", "use another checkpoint") from error
     return loaded
+
+
+def _read_values(bundle: Bundle, geometry: Geometry, outer: OuterSpec | None) -> SavedConsensus:
+    """Return what a bundle holds, with its velocity where the run goes on with it.
+
+    Raises:
+        CheckpointError: a file does not hold what the meta file says.
+    """
+    values = read_consensus(bundle.weights, geometry)
+    if bundle.velocity is None or not keeps_velocity(bundle.meta, outer):
+        return values
+    return replace(values, velocity=read_velocity(bundle.velocity, geometry))

@@ -20,6 +20,7 @@ import numpy as np
 from flodl_core.checkpoint.bundle import check_writable, find_bundle, remove_older, write_bundle
 from flodl_core.checkpoint.generations import generation_stem, present_ages
 from flodl_core.checkpoint.meta import BundleFacts
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.checkpoint.weights import load_weights
 from flodl_core.ids import SaveReason
 from flodl_core.messages.job import Geometry, Segment, View
@@ -111,9 +112,11 @@ def save(stem: Path, number: int) -> None:
     write_bundle(
         stem,
         GEOMETRY,
-        params=np.full(VALUES, number, np.float32),
-        buffers=np.zeros(0, np.float32),
-        local_buffers={},
+        SavedConsensus(
+            params=np.full(VALUES, number, np.float32),
+            buffers=np.zeros(0, np.float32),
+            local_buffers={},
+        ),
         facts=facts,
     )
     remove_older(stem, KEEP)

@@ -11,6 +11,7 @@ import numpy as np
 
 from flodl_core.checkpoint.bundle import write_bundle
 from flodl_core.checkpoint.meta import BundleFacts, SavedCoverage, SavedEpoch
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.ids import SaveReason
 from flodl_core.messages.job import Geometry, LocalBuffer, Segment, View
 from flodl_core.messages.timing import TensorBlob
@@ -161,8 +162,10 @@ def write_small(stem, value, **given):
     return write_bundle(
         stem,
         small_geometry(),
-        params=values,
-        buffers=np.zeros(0, np.float32),
-        local_buffers={},
+        SavedConsensus(
+            params=values,
+            buffers=np.zeros(0, np.float32),
+            local_buffers={},
+        ),
         facts=facts(**given),
     )

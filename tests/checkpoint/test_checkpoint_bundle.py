@@ -28,6 +28,7 @@ from flodl_core.checkpoint.bundle import (
     write_bundle,
 )
 from flodl_core.checkpoint.meta import BundleMeta, SavedRankFile
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.checkpoint.weights import load_weights, weights_path
 from flodl_core.errors import CheckpointError
 
@@ -37,9 +38,11 @@ def write_full(stem, **given):
     return write_bundle(
         stem,
         full_geometry(),
-        params=params,
-        buffers=buffers,
-        local_buffers=local,
+        SavedConsensus(
+            params=params,
+            buffers=buffers,
+            local_buffers=local,
+        ),
         facts=facts(**given),
     )
 
@@ -173,9 +176,11 @@ def test_a_value_that_its_own_dtype_cannot_hold_is_not_saved_as_infinity(tmp_pat
         write_bundle(
             tmp_path / "ck",
             make_geometry([segment("p", dtype, (2,), 0)]),
-            params=np.array([1, value], np.float32),
-            buffers=np.zeros(0, np.float32),
-            local_buffers={},
+            SavedConsensus(
+                params=np.array([1, value], np.float32),
+                buffers=np.zeros(0, np.float32),
+                local_buffers={},
+            ),
             facts=facts(),
         )
 
@@ -190,9 +195,11 @@ def test_a_missing_or_wrong_local_buffer_is_named(tmp_path):
             write_bundle(
                 tmp_path / "ck",
                 full_geometry(),
-                params=params,
-                buffers=buffers,
-                local_buffers=broken,
+                SavedConsensus(
+                    params=params,
+                    buffers=buffers,
+                    local_buffers=broken,
+                ),
                 facts=facts(),
             )
     assert not list(tmp_path.iterdir())
@@ -204,9 +211,11 @@ def test_two_tensors_of_one_name_are_refused(tmp_path):
         write_bundle(
             tmp_path / "ck",
             twice,
-            params=np.zeros(18, np.float32),
-            buffers=np.zeros(0, np.float32),
-            local_buffers={},
+            SavedConsensus(
+                params=np.zeros(18, np.float32),
+                buffers=np.zeros(0, np.float32),
+                local_buffers={},
+            ),
             facts=facts(),
         )
 

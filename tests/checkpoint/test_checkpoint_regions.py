@@ -7,6 +7,7 @@ from checkpoint_examples import geometry as make_geometry
 
 from flodl_core.checkpoint.bundle import write_bundle
 from flodl_core.checkpoint.regions import read_consensus
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.errors import CheckpointError
 from flodl_core.messages.job import LocalBuffer
 
@@ -16,9 +17,11 @@ def written(tmp_path):
     bundle = write_bundle(
         tmp_path / "ck",
         full_geometry(),
-        params=params,
-        buffers=buffers,
-        local_buffers=local,
+        SavedConsensus(
+            params=params,
+            buffers=buffers,
+            local_buffers=local,
+        ),
         facts=facts(),
     )
     return bundle, params, buffers, local
@@ -44,9 +47,11 @@ def test_what_was_read_and_written_again_is_the_same_file(tmp_path):
     again = write_bundle(
         tmp_path / "again",
         full_geometry(),
-        params=found.params,
-        buffers=found.buffers,
-        local_buffers=found.local_buffers,
+        SavedConsensus(
+            params=found.params,
+            buffers=found.buffers,
+            local_buffers=found.local_buffers,
+        ),
         facts=facts(),
     )
     values = [path.read_bytes().rpartition(b"}")[2] for path in (bundle.weights, again.weights)]

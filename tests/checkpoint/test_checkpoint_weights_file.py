@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from flodl_core.checkpoint.bundle import write_bundle
 from flodl_core.checkpoint.tensors import PIECE_ELEMENTS, list_tensors
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.checkpoint.weights import load_weights, read_weights
 from flodl_core.checkpoint.weights_file import read_header_untrusted
 from flodl_core.checkpoint.whole_file import writing_whole
@@ -30,9 +31,11 @@ def write(stem, geo, params, buffers=None, local=None):
     return write_bundle(
         stem,
         geo,
-        params=params,
-        buffers=np.zeros(0, np.float32) if buffers is None else buffers,
-        local_buffers=local or {},
+        SavedConsensus(
+            params=params,
+            buffers=np.zeros(0, np.float32) if buffers is None else buffers,
+            local_buffers=local or {},
+        ),
         facts=facts(),
     ).weights
 

@@ -12,6 +12,7 @@ from doc_text import fences, read
 
 from flodl_core.checkpoint.bundle import write_bundle
 from flodl_core.checkpoint.meta import BundleFacts
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.training.evaluation import Evaluator
 from flodl_core.training.inspection import describe_job
 from flodl_core.training.job_name import name_job
@@ -74,9 +75,11 @@ def test_the_job_of_the_first_page_trains_saves_and_loads_as_the_page_says(here)
             write_bundle(
                 here / stem_in_the_page(),
                 cohort.envelope.geometry,
-                params=view.params,
-                buffers=view.buffers,
-                local_buffers={},
+                SavedConsensus(
+                    params=view.params,
+                    buffers=view.buffers,
+                    local_buffers={},
+                ),
                 facts=BundleFacts(
                     run_id="0123456789abcdef",
                     epoch=2,

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from flodl_core.checkpoint.bundle import write_bundle
-from flodl_core.checkpoint.meta import BundleFacts, SavedCoverage, SavedRankFile
+from flodl_core.checkpoint.meta import BundleFacts, SavedCoverage, SavedOuter, SavedRankFile
 from flodl_core.checkpoint.resume import RunNumbers
+from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.errors import ConfigError
-from flodl_core.ids import Mode, Round, RunId, SaveReason
-from flodl_core.messages.job import Geometry, Segment, View
+from flodl_core.ids import Mode, OuterKind, Round, RunId, SaveReason
+from flodl_core.messages.job import Geometry, OuterSpec, Segment, View
+from flodl_core.planes.velocity import OuterState
+from flodl_core.roles.formation import beginning_of
 from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.telemetry.run_directory import RunDirectory
 
@@ -42,7 +45,10 @@ NUMBERS = RunNumbers(
 )
 
 
-def save(stem, version=3, *, at="2031-01-01T00:00:00Z", job="charlm", epoch=1):
+NESTEROV = OuterSpec(kind=OuterKind.NESTEROV, lr=0.5, momentum=0.5)
+
+
+def save(stem, version=3, *, at="2031-01-01T00:00:00Z", job="charlm", epoch=1, velocity=None):
     """Write a bundle of two parameters that hold the version."""
     rank_file = SavedRankFile(
         rank=0, host="red", device="cpu:0", suffix=".rank0.pt", sha256="ab", nbytes=3, folder="/x"
@@ -63,13 +69,17 @@ def save(stem, version=3, *, at="2031-01-01T00:00:00Z", job="charlm", epoch=1):
         coverage=SavedCoverage(seed=5, batch_size=4, n_samples=100),
         rank_files=(rank_file,),
         created_at=at,
+        outer=SavedOuter(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, has_anchored=True),
     )
     write_bundle(
         stem,
         GEOMETRY,
-        params=np.full(16, version, np.float32),
-        buffers=np.zeros(0, np.float32),
-        local_buffers={},
+        SavedConsensus(
+            params=np.full(16, version, np.float32),
+            buffers=np.zeros(0, np.float32),
+            local_buffers={},
+            velocity=None if velocity is None else np.full(16, velocity, np.float32),
+        ),
         facts=facts,
     )
 
@@ -142,10 +152,15 @@ def test_where_nothing_is_complete_it_says_what_was_there(tmp_path):
         find_resume(wanted(tmp_path / "none"))
 
 
-def load(tmp_path, *, events=3, numbers=NUMBERS, geometry=GEOMETRY, **bundle):
+def load(tmp_path, *, events=3, numbers=NUMBERS, geometry=GEOMETRY, outer=None, **bundle):
     save(tmp_path / "model", **bundle)
+    return reload(tmp_path, events=events, numbers=numbers, geometry=geometry, outer=outer)
+
+
+def reload(tmp_path, *, events=3, numbers=NUMBERS, geometry=GEOMETRY, outer=None):
     asked = wanted(tmp_path, tmp_path / "model")
-    return load_resume(find_resume(asked), asked, numbers=numbers, events=events, geometry=geometry)
+    found = find_resume(asked)
+    return load_resume(found, asked, numbers=numbers, events=events, geometry=geometry, outer=outer)
 
 
 def test_values_and_files_of_ranks_come_with_it(tmp_path):
@@ -158,6 +173,29 @@ def test_values_and_files_of_ranks_come_with_it(tmp_path):
     regions = loaded.take_regions()
     assert regions[Round.PARAMS].tolist() == [3.0, 3.0] + [0.0] * 14
     assert loaded.take_regions() == {}
+
+
+def test_the_velocity_comes_with_the_values_where_the_rule_is_the_same(tmp_path):
+    loaded = load(tmp_path, velocity=0.25, outer=NESTEROV)
+    beginning = beginning_of(loaded, NESTEROV)
+    assert beginning.outer.velocity.tolist() == [0.25] * 2 + [0.0] * 14
+    assert beginning.outer.has_anchored
+    assert sorted(beginning.regions) == [Round.BUFFERS, Round.PARAMS]
+    assert loaded.velocity is None
+
+
+def test_a_velocity_of_0_has_no_file_and_the_next_average_is_stepped(tmp_path):
+    loaded = load(tmp_path, outer=NESTEROV)
+    assert beginning_of(loaded, NESTEROV).outer == OuterState(None, has_anchored=True)
+
+
+def test_a_velocity_that_is_gone_or_of_another_rule_is_not_taken_up(tmp_path):
+    slowmo = OuterSpec(kind=OuterKind.SLOWMO, lr=1.0, momentum=0.9)
+    for outer in (slowmo, None):
+        assert beginning_of(load(tmp_path, velocity=0.25, outer=outer), outer).outer is None
+    (tmp_path / "model.outer.safetensors").unlink()
+    loaded = reload(tmp_path, outer=NESTEROV)
+    assert beginning_of(loaded, NESTEROV).outer == OuterState(None, has_anchored=False)
 
 
 def test_all_differences_are_in_the_refusal(tmp_path):
