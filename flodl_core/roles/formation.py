@@ -32,6 +32,7 @@ from flodl_core.membership.roster import (
 )
 from flodl_core.messages.job import Envelope, JobFacts, JobRef, OuterSpec, RunSpec
 from flodl_core.planes.consensus import Beginning
+from flodl_core.planes.velocity import OuterState
 from flodl_core.reduce.outer import OuterAvg, outer_rule
 
 
