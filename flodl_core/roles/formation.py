@@ -142,10 +142,6 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
     )
 
 
-def outer_spec(config: RunConfig) -> OuterSpec | None:
-    """Return the outer optimizer with its numbers; None if averages are adopted as they are."""
-    rule = outer_rule(config.outer, lr=config.outer_lr, momentum=config.outer_momentum)
-    if isinstance(rule, OuterAvg):
 def beginning_of(loaded: LoadedBundle, outer: OuterSpec | None) -> Beginning:
     """Return what a bundle gives to a run with that outer optimizer; the bundle lets it go.
 
@@ -158,6 +154,10 @@ def beginning_of(loaded: LoadedBundle, outer: OuterSpec | None) -> Beginning:
     return Beginning(loaded.take_regions(), state)
 
 
+def outer_spec(config: RunConfig) -> OuterSpec | None:
+    """Return the outer optimizer with its numbers; None if averages are adopted as they are."""
+    rule = outer_rule(config.outer, lr=config.outer_lr, momentum=config.outer_momentum)
+    if isinstance(rule, OuterAvg):
         return None
     return OuterSpec(kind=rule.kind, lr=rule.lr, momentum=rule.momentum)
 
