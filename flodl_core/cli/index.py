@@ -144,6 +144,16 @@ COMMANDS: Final = {
             ),
         ),
         Entry(
+            name="probe",
+            module="probe",
+            summary="Look at this machine, and at what a job would gain from its devices.",
+            examples=(
+                "flodl probe",
+                "flodl probe train.py:job --ranks 2 --devices cuda:0,cuda:1",
+                "flodl probe --controller 10.0.0.5:1337 --token-file token --json",
+            ),
+        ),
+        Entry(
             name="inspect-job",
             module="inspect_job",
             summary="Build a job once and print what it is, as JSON.",

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.net.shared_memory import create_memfd
+from flodl_core.units import Seconds
 
 OrderT = TypeVar("OrderT")
 
@@ -24,6 +25,23 @@ class InspectOrder:
 
     job: JobRef
     job_path: Path | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoloOrder:
+    """Measure this job on one device."""
+
+    job: JobRef
+    job_path: Path | None
+    device: str
+    rank: int
+    """That the device would have."""
+    threads: int
+    """Processors that a rank would have here."""
+    batch_size: int | None
+    """The job's own if None."""
+    micro_batch: int | None
+    budget_s: Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
