@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from flodl_core.ids import Cycle, Round, RoundOutcome, SyncOutcome
+from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SyncOutcome
 from flodl_core.messages.data import RoundEnd
+from flodl_core.messages.timing import SyncAck
 from flodl_core.planes.slot import Slot
 from flodl_core.planes.staging import Staging
 from flodl_core.reduce.buckets import Run, covers_region
@@ -66,6 +67,25 @@ class CycleResult:
     """The rank adopted the consensus in place of values that were not finite."""
     strays: tuple[str, ...] = ()
     """Names that left the layout since the snapshot and were put back, each named once."""
+
+    @property
+    def is_average(self) -> bool:
+        """Whether the rank has adopted what others contributed to, not the initial broadcast."""
+        return self.outcome is SyncOutcome.COMMITTED and self.cycle != INITIAL_BROADCAST
+
+    def as_ack(self, rank: Rank, step_count: int) -> SyncAck:
+        """Return what the coordinator is told; `step_count` counts the rank's batches so far."""
+        triple = self.divergence
+        return SyncAck(
+            rank=rank,
+            cycle=self.cycle,
+            outcome=self.outcome,
+            step_count=step_count,
+            divergence=triple.divergence if triple else None,
+            pre_norm=triple.pre_norm if triple else None,
+            post_norm=triple.post_norm if triple else None,
+            samples=self.samples,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,9 @@ from flodl_core.messages.timing import (
     Exiting,
     LrUpdate,
     SnapshotReady,
-    SyncAck,
 )
 from flodl_core.net import clock
+from flodl_core.reduce.outer import rule_of
 from flodl_core.training.batch_notes import BatchNotes
 from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
@@ -109,6 +109,7 @@ class RankWorker:
         self._loader: SampleLoader | None = None
         self._trainee: Trainee | None = None
         self._rounds: RankRounds | None = None
+        self._outer = rule_of(seat.envelope.spec.outer)
         self._pass: int | None = None
         self._notes = BatchNotes(channel, self._totals)
         self._lr_told: float | None = None
@@ -329,23 +330,13 @@ class RankWorker:
         if result.resets_state:
             self.trainee.context.reset_state()
             self._log.warning("took_consensus_for_own_values", cycle=result.cycle)
+        elif result.is_average and self._outer.resets_inner:
+            self.trainee.context.reset_optimizer()
         self._loss.note_ended(result.cycle, result.outcome)
         if result.cycle == INITIAL_BROADCAST:
             self.loader.take_back()
             self._pass = self._saves.put_back(self.trainee)
-        triple = result.divergence
-        self._channel.post(
-            SyncAck(
-                rank=self._seat.rank,
-                cycle=result.cycle,
-                outcome=result.outcome,
-                step_count=self._channel.step_count,
-                divergence=triple.divergence if triple else None,
-                pre_norm=triple.pre_norm if triple else None,
-                post_norm=triple.post_norm if triple else None,
-                samples=result.samples,
-            )
-        )
+        self._channel.post(result.as_ack(self._seat.rank, self._channel.step_count))
         self._handle(CycleAdopted(result.cycle, result.outcome))
 
     def _report(self, action: ReportEpoch) -> None:
