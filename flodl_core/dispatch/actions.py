@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from flodl_core.dispatch.ranges import Range
-from flodl_core.ids import Cycle, SaveReason, SyncOutcome
+from flodl_core.ids import Cycle, Rank, SaveReason, SyncOutcome
+from flodl_core.messages.control import Checkpoint
 
 
 class HoldReason(StrEnum):
@@ -131,11 +132,13 @@ class WriteCheckpoint:
         version: of the consensus that it goes with.
         tells_locals: whether the answer holds the integer and bool buffers.
         writes_file: whether a rank file is written.
+        publish: the root's cycle in which the consensus is brought to it; None where it has it.
     """
 
     version: int
     tells_locals: bool = True
     writes_file: bool = True
+    publish: Cycle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,12 @@ class Leave:
     """
 
     save_reason: SaveReason | None
+
+
+def checkpoint_for(rank: Rank, order: Checkpoint) -> WriteCheckpoint:
+    """Return a rank's part in a save that all ranks are asked for."""
+    is_target = order.target_rank == rank
+    return WriteCheckpoint(order.version, is_target, order.with_rank_files, order.publish)
 
 
 def cut_batches(

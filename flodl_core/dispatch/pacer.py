@@ -46,6 +46,7 @@ from flodl_core.dispatch.actions import (
     TakeSnapshot,
     TrainBatch,
     WriteCheckpoint,
+    checkpoint_for,
     cut_batches,
 )
 from flodl_core.dispatch.ranges import Range, total_size
@@ -154,17 +155,12 @@ class RankPacer:
     def handle(self, event: object) -> list[Note]:
         """Take one control message or one rank-side event.
 
-        Args:
-            event: a message of `messages.control`, or a `PacerEvent`.
-
         Returns:
-            Notes about what was stale, unknown or not for this rank, which changed
-            nothing; and about a plan that was replaced, or its epoch aggregated, with
-            samples left.
+            Notes about what was stale, unknown or not for this rank, and about a plan that
+            was replaced, or its epoch aggregated, with samples left.
 
         Raises:
-            LocalProtocolError: an event answers no action that is under way, or
-                answers it with other numbers; our own loop is wrong.
+            LocalProtocolError: an event answers no action under way, or with other numbers.
         """
         handler = _HANDLERS.get(type(event))
         if handler is None:
@@ -239,7 +235,7 @@ class RankPacer:
         self._busy = TrainBatch(self._plan.epoch, head.offset, head.size)
         return self._busy
 
-    def _request_params(self, event: control.RequestParams) -> list[Note]:
+    def _request_params(self, event: control.RequestParams | control.SyncNow) -> list[Note]:
         return self._begin_cycle(event.cycle)
 
     def _cut(self, event: control.Cut) -> list[Note]:
@@ -302,8 +298,7 @@ class RankPacer:
         return []
 
     def _checkpoint(self, event: control.Checkpoint) -> list[Note]:
-        is_target = event.target_rank == self.rank
-        self._checkpoints.append(WriteCheckpoint(event.version, is_target, event.with_rank_files))
+        self._checkpoints.append(checkpoint_for(self.rank, event))
         return []
 
     def _execute_eval(self, event: control.ExecuteEval) -> list[Note]:
@@ -320,8 +315,8 @@ class RankPacer:
         self._aggregated_epoch = max(self._aggregated_epoch, event.epoch)
         return []
 
-    def _declare_dead(self, event: control.DeclareDead) -> list[Note]:
-        return _note("death_needs_nothing_here", dead=event.rank)
+    def _changes_nothing(self, event: object) -> list[Note]:
+        return _note("schedule_stays", message=type(event).__name__)
 
     def _end(self, event: control.Shutdown | control.ShutdownWithSave) -> list[Note]:
         if self._leave is not None:
@@ -380,6 +375,7 @@ class RankPacer:
 
 _HANDLERS: dict[type, Callable[..., list[Note]]] = {
     control.RequestParams: RankPacer._request_params,
+    control.SyncNow: RankPacer._request_params,
     control.Cut: RankPacer._cut,
     control.Update: RankPacer._update,
     control.StartEpoch: RankPacer._start_epoch,
@@ -389,7 +385,9 @@ _HANDLERS: dict[type, Callable[..., list[Note]]] = {
     control.Checkpoint: RankPacer._checkpoint,
     control.ExecuteEval: RankPacer._execute_eval,
     control.EpochAggregated: RankPacer._epoch_aggregated,
-    control.DeclareDead: RankPacer._declare_dead,
+    control.DeclareDead: RankPacer._changes_nothing,
+    control.RequestNewNcclId: RankPacer._changes_nothing,
+    control.NewNcclSession: RankPacer._changes_nothing,
     control.Shutdown: RankPacer._end,
     control.ShutdownWithSave: RankPacer._end,
     BatchFinished: RankPacer._batch_finished,

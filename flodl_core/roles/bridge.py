@@ -135,6 +135,7 @@ class Bridge:
                     step_count=channel.step_count,
                     phase=channel.phase,
                     phase_s=channel.phase_s,
+                    activity=channel.activity,
                 )
             )
             await anyio.sleep(self._heartbeat_s)

@@ -26,8 +26,11 @@ def adopt_params(layout: FlatLayout, consensus: F32, *, spans: Sequence[Run]) ->
         consensus: the committed parameter region; it is only read.
         spans: the runs that took part, as the params round covered them.
     """
-    for offset, length in spans:
-        layout.memory[offset : offset + length] = consensus[offset : offset + length]
+    if layout.copies is not None:
+        layout.copies.upload(consensus, layout.region, spans)
+    else:
+        for offset, length in spans:
+            layout.memory[offset : offset + length] = consensus[offset : offset + length]
     _adopt_outside(layout, consensus, spans)
 
 

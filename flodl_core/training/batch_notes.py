@@ -5,9 +5,15 @@ measured from there on, and since when the next batch could have begun: a wait f
 no part of what a batch costs. The training thread drives it.
 """
 
+import math
+
+import torch
+
 from flodl_core.dispatch.actions import TrainBatch
 from flodl_core.net import clock
+from flodl_core.training.callbacks import STEP_FIX, number_of
 from flodl_core.training.channel import RankChannel
+from flodl_core.training.loader import SampleLoader
 from flodl_core.training.share_totals import ShareTotals
 from flodl_core.training.step_context import StepContext
 from flodl_core.units import Seconds
@@ -73,3 +79,21 @@ class BatchNotes:
         if self._begins_window:
             self._begins_window = False
             self._channel.flush()
+
+
+def loss_value(loss: object, loader: SampleLoader) -> float | None:
+    """Return the loss as a number; None where it is not finite, which no sum may hold.
+
+    Args:
+        loss: what the job's step returned.
+        loader: reads on while a device is waited for.
+
+    Raises:
+        JobError: it is no number.
+    """
+    if isinstance(loss, torch.Tensor) and not loss.is_cpu:
+        with loader.lent():
+            value = number_of("step", loss, fix=STEP_FIX)
+    else:
+        value = number_of("step", loss, fix=STEP_FIX)
+    return value if math.isfinite(value) else None

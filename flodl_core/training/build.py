@@ -39,8 +39,7 @@ def build_trainee(job: TrainJob, seat: Seat, slot: Slot) -> Trainee:
     Args:
         job: loaded.
         seat: which rank of which world.
-        slot: its parameter region becomes the model's memory where it can, unless the mode
-            lets ranks train on during a reduce; then each snapshot is a copy.
+        slot: its parameter region becomes the model's memory where it can.
 
     Raises:
         JobError: the job's functions fail.
@@ -71,12 +70,18 @@ def build_trainee(job: TrainJob, seat: Seat, slot: Slot) -> Trainee:
     return Trainee(model, layout, context, evaluator)
 
 
-def _params_memory(seat: Seat, slot: Slot) -> F32:
-    """Return where the parameters live: in the slot, unless training goes on while it is read."""
-    if seat.envelope.spec.mode is not Mode.CPU_ASYNC:
-        return slot.params
-    own: F32 = torch.zeros(slot.params.size).numpy()
-    return own
+def _params_memory(seat: Seat, slot: Slot) -> F32 | torch.Tensor:
+    """Return where the parameters live.
+
+    In the slot, unless training goes on while it is read; on a GPU, or where ranks average
+    among themselves, in a region of the rank's own on its device.
+    """
+    mode = seat.envelope.spec.mode
+    if mode is Mode.CPU_ASYNC:
+        return torch.zeros(slot.params.size)
+    if mode.uses_nccl or seat.device.type == "cuda":
+        return torch.zeros(slot.params.size, device=seat.device)
+    return slot.params
 
 
 def seed_compute(seat: Seat, pass_index: int) -> None:

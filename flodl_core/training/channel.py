@@ -53,6 +53,7 @@ class RankChannel:
 
     Attributes:
         step_count: batches of this rank since it began; read by the bridge for Heartbeat.
+        activity: what it does in its phase; likewise. Empty if nothing is to say.
     """
 
     def __init__(self, rank: Rank, *, capacity_rows: int = RING_ROWS) -> None:
@@ -60,6 +61,8 @@ class RankChannel:
         self._phase = RankPhase.SPAWNING
         self._phase_since = clock.now()
         self.step_count = 0
+        self.activity = ""
+        self._heed: Callable[[object], None] | None = None
         self._capacity = capacity_rows
         self._rows: list[Row | None] = [None] * capacity_rows
         self._written = 0
@@ -145,6 +148,10 @@ class RankChannel:
         if self._outgoing or self._woken:
             wake()
 
+    def heed_with(self, heed: Callable[[object], None]) -> None:
+        """Have every message shown to `heed` as it arrives, in the bridge; it must not block."""
+        self._heed = heed
+
     def deliver(self, message: object) -> None:
         """Hand a message of the coordinator to the training thread.
 
@@ -155,6 +162,8 @@ class RankChannel:
             raise LocalProtocolError(
                 f"rank {self.rank} has {INBOX_MESSAGES} messages that it did not take"
             )
+        if self._heed is not None:
+            self._heed(message)
         self._inbox.put(message)
 
     def close(self, reason: str) -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from flodl_core.errors import SchemaDriftError
 from flodl_core.messages.job import Geometry, Segment, View
+from flodl_core.training.device_copies import DeviceCopies
 from flodl_core.training.geometry import build_geometry, dtype_name, require_same
 from flodl_core.training.placement import F32, Binding, place_params
 from flodl_core.training.strides import overlaps_itself
@@ -60,19 +61,22 @@ class FlatLayout:
 
     Attributes:
         geometry: of the run.
-        memory: the parameter region that f32 CPU parameters live in.
+        region: the parameter region that f32 parameters live in, flat, on their device.
+        copies: how the region travels from and to host memory; None where it lies there.
         params: every parameter segment with its memory, in the order of the geometry.
         buffers: every buffer segment with its names, in the order of the geometry.
     """
 
-    def __init__(self, model: nn.Module, geometry: Geometry, *, params_memory: F32) -> None:
+    def __init__(
+        self, model: nn.Module, geometry: Geometry, *, params_memory: F32 | torch.Tensor
+    ) -> None:
         """Move the model's parameters into the layout; every Parameter object stays the same.
 
         Args:
             model: on its device, with its memory format.
             geometry: what the run agreed on.
             params_memory: the slot's parameter region, or a region of the rank's own where it
-                trains on while the slot is read.
+                trains on while the slot is read, or on the device of a GPU.
 
         Raises:
             LayoutError: a tensor cannot be reduced.
@@ -81,9 +85,12 @@ class FlatLayout:
         survey = survey_model(model)
         require_same(build_geometry(survey), geometry)
         self.geometry = geometry
-        self.memory = params_memory
+        given = params_memory
+        self.region = given if isinstance(given, torch.Tensor) else torch.from_numpy(given)
+        on_gpu = self.region.device.type == "cuda"
+        self.copies = DeviceCopies(self.region.device) if on_gpu else None
         self._model = model
-        self.params = place_params(survey.params, geometry.params, params_memory)
+        self.params = place_params(survey.params, geometry.params, self.region)
         self.buffers = tuple(
             _place_buffer(cluster, segment)
             for cluster, segment in zip(survey.buffers, geometry.buffers, strict=True)
@@ -93,6 +100,12 @@ class FlatLayout:
         self._tree = _tree_of(model)
         self._census = self._count_tensors()
         self._strays_named: set[str] = set()
+
+    @property
+    def memory(self) -> F32:
+        """The parameter region as an array, where it lies in host memory."""
+        array: F32 = self.region.numpy()
+        return array
 
     def unfrozen(self) -> list[bool]:
         """Return for each parameter segment whether it takes gradients now."""

@@ -1,10 +1,10 @@
 """Where each parameter segment lives in a rank's memory.
 
-A home is a tensor in one contiguous buffer per dtype and device. A float32 CPU
-segment in C order has its home in the parameter region, which is the slot's own where
-nobody trains while it is read, so that a snapshot of it costs nothing; every other
-segment is copied to and from the slot. A dense tensor of other strides keeps them; one
-with gaps is laid in C order.
+A home is a tensor in one contiguous buffer per dtype and device. A float32 segment in C
+order has its home in the parameter region. On a CPU that is the slot's own where nobody
+trains while it is read, so that a snapshot of it costs nothing; on a GPU it is the rank's,
+and moves as a whole. Every other segment is copied to and from its place. A dense tensor
+of other strides keeps them; one with gaps is laid in C order.
 """
 
 from dataclasses import dataclass
@@ -54,21 +54,20 @@ class PlacedParam:
 
 
 def place_params(
-    clusters: tuple[Cluster, ...], segments: tuple[Segment, ...], params_memory: F32
+    clusters: tuple[Cluster, ...], segments: tuple[Segment, ...], region: torch.Tensor
 ) -> tuple[PlacedParam, ...]:
     """Move every cluster into its home and bind its parameters to it.
 
     Args:
         clusters: of the model's survey.
         segments: the geometry's, in the same order.
-        params_memory: a parameter region; f32, writable, kept alive by the homes.
+        region: a parameter region; flat f32, on the device of the parameters.
     """
-    region = torch.from_numpy(params_memory)
-    staged = [cluster for cluster in clusters if not _fits_region(cluster)]
+    staged = [cluster for cluster in clusters if not _fits_region(cluster, region.device)]
     blocks = _allocate(staged)
     placed = []
     for cluster, segment in zip(clusters, segments, strict=True):
-        fits = _fits_region(cluster)
+        fits = _fits_region(cluster, region.device)
         flat, base = (region, segment.offset) if fits else blocks[id(cluster)]
         placed.append(_place(cluster, segment, flat=flat, base=base, in_region=fits))
     return tuple(placed)
@@ -79,11 +78,11 @@ def c_view(flat: torch.Tensor, base: int, view: View) -> torch.Tensor:
     return flat.as_strided(view.shape, view.strides, base + view.storage_offset)
 
 
-def _fits_region(cluster: Cluster) -> bool:
+def _fits_region(cluster: Cluster, device: torch.device) -> bool:
     tensor = cluster.primary.tensor
     return (
         tensor.dtype == torch.float32
-        and tensor.device.type == "cpu"
+        and tensor.device == device
         and (tensor.is_contiguous() or not is_dense(tensor))
     )
 

@@ -86,6 +86,7 @@ class RankSaves:
         progress: RankProgress,
         *,
         is_at_rest: bool = True,
+        fault: str | None = None,
     ) -> CheckpointResult:
         """Write what only this rank has; an error becomes part of the answer.
 
@@ -94,15 +95,16 @@ class RankSaves:
             action: says what of it is wanted.
             progress: where the rank stands.
             is_at_rest: whether nobody draws from the generators now.
+            fault: what went wrong before; it becomes part of the answer.
         """
         began = clock.now()
-        packed, error = {}, None
+        packed, error = {}, fault
         file, file_error = None, None
         if action.tells_locals:
             try:
                 packed = pack_local_buffers(trainee.layout)
             except FlodlError as failure:
-                error = describe_error(failure)
+                error = error or describe_error(failure)
         if action.writes_file and self._has_place:
             try:
                 if not is_at_rest:

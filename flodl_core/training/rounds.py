@@ -6,14 +6,16 @@ last RoundEnd of the cycle came; a rank that trains on meanwhile then moves towa
 consensus, any other becomes it.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SyncOutcome
-from flodl_core.messages.data import RoundEnd
-from flodl_core.messages.timing import SyncAck
+from flodl_core.dispatch.actions import WriteCheckpoint
+from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, Session, SyncOutcome
+from flodl_core.messages.data import RankTally, RoundEnd
+from flodl_core.messages.timing import SnapshotReady, SyncAck
 from flodl_core.planes.slot import Slot
 from flodl_core.planes.staging import Staging
 from flodl_core.reduce.buckets import Run, covers_region
@@ -88,6 +90,17 @@ class CycleResult:
         )
 
 
+def ready_of(cycle: Cycle, tally: RankTally) -> SnapshotReady:
+    """Return what the coordinator is told of a contribution."""
+    return SnapshotReady(
+        rank=tally.rank,
+        cycle=cycle,
+        n=tally.n,
+        samples=tally.samples,
+        declared=tally.declared,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Offered:
     claim: Claim
@@ -127,8 +140,33 @@ class RankRounds:
         self._params_committed = False
         self._consensus_norm: float | None = None
 
-    def offer(self, claim: Claim) -> SnapshotVerdict:
+    def new_uid(self) -> bytes:
+        """Return what the coordinator passes on to all ranks; only NCCL has a use for it."""
+        return os.urandom(128)
+
+    def meet(self, uid: bytes) -> None:
+        """Every rank has the uid: on this plane nothing follows from it."""
+
+    def give(self, session: Session) -> None:
+        """A session of NCCL begins with what a member completed: not on this plane."""
+
+    def publish(self, action: WriteCheckpoint) -> str | None:
+        """Bring the consensus to the root for a save; return what went wrong.
+
+        On this plane it is there.
+        """
+        return None
+
+    def close(self) -> None:
+        """Give back what belongs to the plane."""
+        if self._layout.copies is not None:
+            self._layout.copies.close()
+
+    def offer(self, claim: Claim) -> SnapshotVerdict | None:
         """Take the snapshot of a cycle and say Ready.
+
+        Returns:
+            What the snapshot came to; None where that is told later.
 
         Raises:
             SchemaDriftError: the model's tensors changed.

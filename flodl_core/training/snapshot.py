@@ -90,22 +90,25 @@ def take_snapshot(layout: FlatLayout, slot: Slot, claim: Claim) -> SnapshotVerdi
 
 def is_live(layout: FlatLayout, slot_params: F32) -> bool:
     """Return whether the model trains in the slot itself, so that a snapshot copies nothing."""
-    return np.may_share_memory(layout.memory, slot_params)
+    return layout.copies is None and np.may_share_memory(layout.memory, slot_params)
 
 
 def _write_values(layout: FlatLayout, slot: Slot) -> None:
     params, buffers = torch.from_numpy(slot.params), torch.from_numpy(slot.buffers)
-    if not is_live(layout, slot.params):
+    if layout.copies is not None:
+        layout.copies.download(layout.region, slot.params)
+    elif not is_live(layout, slot.params):
         np.copyto(slot.params, layout.memory)
     with torch.no_grad():
         for placed in layout.params:
             if not placed.in_region:
-                _write_segment(params, placed.segment, placed.home)
+                write_segment(params, placed.segment, placed.home)
         for buffer in layout.buffers:
-            _write_segment(buffers, buffer.segment, buffer.primary.current())
+            write_segment(buffers, buffer.segment, buffer.primary.current())
 
 
-def _write_segment(region: torch.Tensor, segment: Segment, source: torch.Tensor) -> None:
+def write_segment(region: torch.Tensor, segment: Segment, source: torch.Tensor) -> None:
+    """Write a tensor into its place in a region: C order, f32, complex numbers as pairs."""
     plain = source.detach().resolve_conj().resolve_neg()
     values = torch.view_as_real(plain) if plain.is_complex() else plain
     _values_of(region, segment).view(values.shape).copy_(values)

@@ -6,11 +6,7 @@ through the channel to the bridge. A rank process runs it in its main thread; te
 run several as threads.
 """
 
-import math
-import os
 from collections.abc import Callable, Sequence
-
-import torch
 
 from flodl_core.dispatch.actions import (
     AwaitRounds,
@@ -31,12 +27,13 @@ from flodl_core.dispatch.actions import (
 )
 from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.errors import RunLostError
-from flodl_core.ids import ExitCode, RankPhase
+from flodl_core.ids import Cycle, ExitCode, RankPhase
 from flodl_core.messages.control import (
     Checkpoint,
     CoordHeartbeat,
     Cut,
     ExtendPartition,
+    NewNcclSession,
     RestoreLocals,
     SetCallbackRole,
     Shutdown,
@@ -44,18 +41,16 @@ from flodl_core.messages.control import (
     StartEpoch,
     Update,
 )
+from flodl_core.messages.data import RankTally
 from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind, Uid
 from flodl_core.messages.timing import (
     Exiting,
-    LrUpdate,
-    SnapshotReady,
 )
 from flodl_core.net import clock
 from flodl_core.reduce.outer import rule_of
-from flodl_core.training.batch_notes import BatchNotes
+from flodl_core.training.batch_notes import BatchNotes, loss_value
 from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
-from flodl_core.training.callbacks import SCHEDULER_FIX, STEP_FIX, number_of
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.controller_loss import ControllerLoss
 from flodl_core.training.event_log import EventLog
@@ -64,9 +59,18 @@ from flodl_core.training.job import TrainJob
 from flodl_core.training.load import describe_error
 from flodl_core.training.loader import SampleLoader, open_loader
 from flodl_core.training.local_buffers import restore_local_buffers
+from flodl_core.training.lr_news import LrNews
+from flodl_core.training.nccl_port import NcclPort
+from flodl_core.training.open_rounds import open_rounds
 from flodl_core.training.rank_saves import SAMPLE_WAIT_S, RankSaves
 from flodl_core.training.rank_state import RankProgress
-from flodl_core.training.rounds import INITIAL_BROADCAST, CycleResult, RankRounds, StarPort
+from flodl_core.training.rounds import (
+    INITIAL_BROADCAST,
+    CycleResult,
+    RankRounds,
+    StarPort,
+    ready_of,
+)
 from flodl_core.training.samples import BatchPlace
 from flodl_core.training.seat import Seat
 from flodl_core.training.share_totals import ShareTotals
@@ -79,9 +83,6 @@ HOLD_S = 1.0
 
 _CHANGE_THE_PLAN = (StartEpoch, Update, ExtendPartition, Cut)
 
-_LR_CHANGE = 0.01
-"""Relative change of the learning rate that is worth a message."""
-
 
 class RankWorker:
     """One rank's training.
@@ -92,14 +93,23 @@ class RankWorker:
         star: the rank's end of the data plane.
         channel: towards the bridge.
         log: of this process.
+        nccl: its device for collectives, in the modes that average among ranks.
     """
 
     def __init__(
-        self, seat: Seat, job: TrainJob, *, star: StarPort, channel: RankChannel, log: EventLog
+        self,
+        seat: Seat,
+        job: TrainJob,
+        *,
+        star: StarPort,
+        channel: RankChannel,
+        log: EventLog,
+        nccl: NcclPort | None = None,
     ) -> None:
         self._seat = seat
         self._job = job
         self._star = star
+        self._nccl = nccl
         self._channel = channel
         self._log = log
         self._pacer = RankPacer(seat.rank, seat.envelope.spec.batch_size)
@@ -112,7 +122,7 @@ class RankWorker:
         self._outer = rule_of(seat.envelope.spec.outer)
         self._pass: int | None = None
         self._notes = BatchNotes(channel, self._totals)
-        self._lr_told: float | None = None
+        self._lr = LrNews(channel, job)
         self._left = False
         self._perform: dict[type, Callable[..., None]] = {
             TrainBatch: self._train,
@@ -165,6 +175,8 @@ class RankWorker:
         finally:
             if self._loader is not None:
                 self._loader.close()
+            if self._rounds is not None:
+                self._rounds.close()
         self._log.info("training_ended", batches=self._channel.step_count)
         return ExitCode.DONE
 
@@ -172,11 +184,13 @@ class RankWorker:
         self._channel.phase = RankPhase.JOINING
         self._loader = open_loader(self._job, self._seat, self._log)
         self._trainee = build_trainee(self._job, self._seat, self._star.slot)
-        self._rounds = RankRounds(
+        self._rounds = open_rounds(
             self._trainee.layout,
             self._star,
+            self._nccl,
+            spec=self._seat.envelope.spec,
             on_adopting=self._note_adopting,
-            alpha=self._seat.envelope.spec.easgd_alpha,
+            on_counted=self._tell_ready,
         )
         self._saves.read(self._trainee)
         self._meet()
@@ -206,9 +220,12 @@ class RankWorker:
         while not self._left:
             message = self._channel.receive(HOLD_S)
             if isinstance(message, Role) and message.role is RoleKind.GENERATE:
-                self._channel.post(Uid(uid=os.urandom(128)))
+                uid = self.rounds.new_uid()
+                self._channel.post(Uid(uid=uid))
+                self.rounds.meet(uid)
                 return
             if isinstance(message, Uid):
+                self.rounds.meet(message.uid)
                 return
             if isinstance(message, Shutdown | ShutdownWithSave):
                 self._loss.heed(message)
@@ -222,6 +239,8 @@ class RankWorker:
         if isinstance(message, RestoreLocals):
             restore_local_buffers(self.trainee.layout, message.local_buffers)
             return
+        if isinstance(message, NewNcclSession) and message.consensus_from is not None:
+            self.rounds.give(message.session)
         if isinstance(message, Checkpoint):
             self._saves.note_asked(message)
         self._loss.heed(message)
@@ -257,43 +276,21 @@ class RankWorker:
         trainee.context.begin_batch(
             epoch=action.epoch,
             global_step=step,
-            lr_factor=self._lr_factor(step),
+            lr_factor=self._lr.factor(step),
         )
-        loss = self._loss_value(self._job.step(trainee.context, batch))
+        loss = loss_value(self._job.step(trainee.context, batch), self.loader)
         applied = trainee.context.finish_batch()
         self._notes.add(action, loss, began=began, have_data=have_data, context=trainee.context)
         self._handle(BatchFinished(action.size, applied))
         if self._pacer.fills_window:
             self._channel.flush()
 
-    def _lr_factor(self, step: int) -> float | None:
-        scheduler = self._job.scheduler
-        if scheduler is None:
-            return None
-        return number_of("scheduler", scheduler(step), fix=SCHEDULER_FIX)
-
-    def _loss_value(self, loss: object) -> float | None:
-        """Return the loss as a number; None where it is not finite, which no sum may hold."""
-        if isinstance(loss, torch.Tensor) and not loss.is_cpu:
-            with self.loader.lent():
-                value = number_of("step", loss, fix=STEP_FIX)
-        else:
-            value = number_of("step", loss, fix=STEP_FIX)
-        return value if math.isfinite(value) else None
-
-    def _tell_lr(self) -> None:
-        lr = self.trainee.context.learning_rate()
-        told = self._lr_told
-        if told is None or abs(lr - told) > _LR_CHANGE * abs(told):
-            self._lr_told = lr
-            self._channel.post(LrUpdate(rank=self._seat.rank, lr=lr))
-
     def _snapshot(self, action: TakeSnapshot) -> None:
         self._channel.phase = RankPhase.SNAPSHOT
         self._notes.begin_window()
         self._loss.note_offered(action.samples)
         if action.samples:
-            self._tell_lr()
+            self._lr.tell(self.trainee.context)
         verdict = self.rounds.offer(
             Claim(
                 cycle=action.cycle,
@@ -303,15 +300,20 @@ class RankWorker:
                 world_size=self._seat.envelope.world_size,
             )
         )
+        if verdict is None:
+            return
         self._name_strays(verdict.strays)
         if verdict.declared:
             self._log.warning("declared_non_finite", cycle=action.cycle, fault=verdict.fault)
             self._handle(SnapshotDeclared(action.cycle))
-        self._channel.post(
-            SnapshotReady(
-                rank=self._seat.rank, cycle=action.cycle, n=verdict.n, samples=action.samples
-            )
+        tally = RankTally(
+            rank=self._seat.rank, n=verdict.n, samples=action.samples, declared=verdict.declared
         )
+        self._tell_ready(action.cycle, tally)
+
+    def _tell_ready(self, cycle: Cycle, tally: RankTally) -> None:
+        """Say what this rank contributes to a cycle, once it is known."""
+        self._channel.post(ready_of(cycle, tally))
 
     def _name_strays(self, names: Sequence[str]) -> None:
         if names:
@@ -356,8 +358,9 @@ class RankWorker:
             batches=self._channel.step_count,
             uncommitted_samples=self._pacer.uncommitted_samples,
         )
+        fault = self.rounds.publish(action)
         self._channel.post(
-            self._saves.answer(self.trainee, action, progress, is_at_rest=is_at_rest)
+            self._saves.answer(self.trainee, action, progress, is_at_rest=is_at_rest, fault=fault)
         )
         self._handle(CheckpointWritten(action.version))
 

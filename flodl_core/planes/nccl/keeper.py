@@ -165,6 +165,11 @@ class SessionKeeper:
         return self._formed
 
     @property
+    def newest(self) -> int:
+        """The newest session that the coordinator has named; -1 before the first."""
+        return self._newest
+
+    @property
     def completed(self) -> Cycle:
         """The newest cycle that this rank completed; -1 before the first."""
         return self._completed

@@ -16,27 +16,30 @@ class CollectiveTrace:
     """Numbers the collectives of one rank.
 
     Args:
-        record: told of each; None keeps only the newest.
+        record: told of each; None where nobody wants to know.
+        park: told which collective the rank waits in; an empty text when it waits in none.
     """
 
-    def __init__(self, record: Record | None = None) -> None:
+    def __init__(
+        self, record: Record | None = None, *, park: Callable[[str], None] = lambda _: None
+    ) -> None:
         self._record = record
+        self._park = park
         self._entered = 0
-        self.parked = ""
-        """The collective that this rank waits in; empty if it waits in none."""
 
     def enter(self, name: str, session: Session, cycle: Cycle | None) -> None:
         """A collective was entered."""
         self._entered += 1
-        self.parked = f"{name} #{self._entered} of session {session}" + _of(cycle)
+        where = f"{name} #{self._entered} of session {session}" + _of(cycle)
+        self._park(where)
         if self._record is not None:
-            self._record("ENTER", self.parked)
+            self._record("ENTER", where)
 
     def leave(self, name: str, session: Session, cycle: Cycle | None) -> None:
         """It has ended, or has been enqueued in front of another one."""
         if self._record is not None:
             self._record("EXIT", f"{name} #{self._entered} of session {session}" + _of(cycle))
-        self.parked = ""
+        self._park("")
 
 
 def _of(cycle: Cycle | None) -> str:
