@@ -1,6 +1,6 @@
 """What the form for a new run asks, and what is wrong with the answers.
 
-What it is: seven fields, judged by the same code and in the same words as the command
+What it is: eight fields, judged by the same code and in the same words as the command
 line, and the words for `flodl headless` that they come to.
 What it is not: the form on screen; and the job is not loaded, the child does that.
 Who drives it: the form screen at each key.
@@ -49,6 +49,12 @@ FORM_FIELDS: Final = (
     ),
     FormField(
         name="hosts", label="hosts", dotted="run.hosts", short="hosts started on this machine"
+    ),
+    FormField(
+        name="ranks_per_host",
+        label="ranks",
+        dotted="run.ranks_per_host",
+        short="on each host; one a GPU, else one",
     ),
     FormField(
         name="min_rank_start",

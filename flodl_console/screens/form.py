@@ -1,4 +1,4 @@
-"""The form for a new run: seven fields, judged while one types, and a launch.
+"""The form for a new run: eight fields, judged while one types, and a launch.
 
 What it is: what the command line would take, in front of a person.
 What it is not: the launcher; a run is a process of its own and outlives the console.

@@ -36,6 +36,7 @@ def review(typed: dict[str, str], tmp_path, **flags: object) -> FormReview:
         ({**GOOD, "mode": "fast"}, "mode"),
         ({**GOOD, "hosts": "0"}, "hosts"),
         ({**GOOD, "hosts": "two"}, "hosts"),
+        ({**GOOD, "ranks_per_host": "0"}, "ranks_per_host"),
         ({**GOOD, "min_rank_start": "1"}, "min_rank_start"),
         ({**GOOD, "start_mode": "later"}, "start_mode"),
         ({**GOOD, "join_timeout_s": "-3"}, "join_timeout_s"),
@@ -72,19 +73,27 @@ def test_a_target_below_the_quorum_is_refused_as_soon_as_the_quorum_is_typed(tmp
 
 def test_good_answers_become_words_of_headless(tmp_path) -> None:
     judged = review(
-        {**GOOD, "mode": "cpu_sync", "hosts": "2", "min_rank_start": " 3 ", "start_mode": ""},
+        {
+            **GOOD,
+            "mode": "cpu_sync",
+            "hosts": "2",
+            "ranks_per_host": "4",
+            "min_rank_start": " 3 ",
+            "start_mode": "",
+        },
         tmp_path,
         epochs="4",
-        ranks_per_host="2",
+        seed="2",
     )
     assert judged.words[0] == "headless"
     assert set(judged.words[1:]) == {
         "digits",
         "--mode=cpu_sync",
         "--hosts=2",
+        "--ranks-per-host=4",
         "--min-rank-start=3",
         "--epochs=4",
-        "--ranks-per-host=2",
+        "--seed=2",
     }
 
 
@@ -120,6 +129,7 @@ def test_each_field_is_a_setting_with_a_meaning() -> None:
         "job",
         "mode",
         "hosts",
+        "ranks",
         "quorum",
         "start",
         "window, s",
