@@ -68,7 +68,7 @@ def review(state: SchedulerState) -> GateVerdict:
 
 def _poll_throttle(state: SchedulerState, _now: Seconds) -> bool:
     """Hold ranks that ran past a count that shrank in the middle of their window."""
-    if state.window is None or not state.window.shrunk:
+    if state.window is None or not (state.window.shrunk or state.runs_on):
         return False
     held = cuts.throttle(state, state.cohort.alive)
     for record in held:
@@ -84,7 +84,8 @@ def _poll_gate(state: SchedulerState, now: Seconds) -> bool:
         return False
     state.verdict = verdict = review(state)
     if verdict.open:
-        averaging.trigger(state, now)
+        if not (state.runs_on and _poll_cut(state, now)):
+            averaging.trigger(state, now)
         return True
     if state.cycle.pending or verdict.blocker is not None:
         state.quiet_since = None
@@ -102,11 +103,13 @@ def _poll_cut(state: SchedulerState, now: Seconds) -> bool:
     """Cut the window if somebody wants that: the gate does not wait for the others."""
     if state.cycle.pending or state.hold_reason:
         return False
-    reason = cuts.wanted(state)
-    if not reason:
-        return False
-    averaging.cut(state, reason, now)
-    return True
+    if reason := cuts.wanted(state, now):
+        averaging.cut(state, reason, now)
+        return True
+    if state.runs_on and (reason := cuts.late(state)):
+        averaging.trigger_early(state, reason, now)
+        return True
+    return False
 
 
 def _somebody_stepped(state: SchedulerState) -> bool:

@@ -38,13 +38,23 @@ DECLARED_IN_A_ROW = 3
 
 
 def trigger(state: SchedulerState, now: Seconds) -> None:
-    """Begin the next cycle with every alive rank."""
+    """Begin the next cycle with every alive rank; those that run on get work for it."""
     state.send_alive(nccl_cycle.call_for(state, _arm(state, now)))
+    windows.top_up(state)
+
+
+def trigger_early(state: SchedulerState, reason: str, now: Seconds) -> None:
+    """Begin the next cycle now, though not everybody has done its part; all run on."""
+    state.disturb(f"early: {reason}")
+    cycle = state.cycle.last_cycle + 1
+    state.announce("window_cut", f"cycle {cycle} begins early: {reason}", cycle=cycle)
+    trigger(state, now)
 
 
 def cut(state: SchedulerState, reason: str, now: Seconds) -> None:
     """Begin the next cycle now: each rank brings what it has done, and its plan ends."""
     state.disturb(f"cut: {reason}")
+    state.plans_ended = True
     cycle = _arm(state, now)
     state.announce("window_cut", f"the window is cut in cycle {cycle}: {reason}", cycle=cycle)
     state.send_alive(Cut(cycle=cycle))
@@ -74,6 +84,8 @@ def end_round(state: SchedulerState, event: RoundEnded, now: Seconds) -> None:
             "round_out_of_place", cycle=event.cycle, round=event.round, pending=state.cycle.cycle
         )
         return
+    if state.cycle.phase is CyclePhase.ADOPTING:
+        state.cycle.rounds_ended_at = now
     if event.cycle == 0 and _broadcast_is_broken(event):
         ending.give_up(
             state,
@@ -267,7 +279,7 @@ def _report_window(state: SchedulerState, now: Seconds) -> None:
     alerts = cadence.close_window(
         WindowReport(
             rows=rows,
-            sync_ms=(now - cycle.since) * 1000.0,
+            sync_ms=(_averaged_at(state, now) - cycle.since) * 1000.0,
             longest_boundary_wait_ms=cycle.boundary_wait_ms,
             feeds_growth=not window.is_final and not window.disturbance,
         ),
@@ -286,6 +298,16 @@ def _report_window(state: SchedulerState, now: Seconds) -> None:
     state.window = None
 
 
+def _averaged_at(state: SchedulerState, now: Seconds) -> Seconds:
+    """When the average was over for the ranks.
+
+    Those that run on adopt at the end of the batch that they are in: that wait is no cost
+    of the average.
+    """
+    ended = state.cycle.rounds_ended_at
+    return ended if state.runs_on and ended is not None else now
+
+
 def _evict_declarers(state: SchedulerState, now: Seconds) -> None:
     for record in state.cohort.alive:
         if record.declared_in_a_row >= DECLARED_IN_A_ROW:
@@ -294,7 +316,10 @@ def _evict_declarers(state: SchedulerState, now: Seconds) -> None:
 
 
 def _release(state: SchedulerState, cycle: Cycle, now: Seconds, *, initial: bool) -> None:
-    """End the run here if it is to end, else save if that is due and let the ranks go on."""
+    """End the run here if it is to end, else save if that is due and let the ranks go on.
+
+    Where ranks run on, what needs them at rest waits for a cycle that was cut.
+    """
     if state.barren_cycles >= DECLARED_IN_A_ROW:
         ending.close_failed(
             state,
@@ -303,11 +328,13 @@ def _release(state: SchedulerState, cycle: Cycle, now: Seconds, *, initial: bool
             now,
         )
         return
-    if state.stop is not None:
+    at_rest = initial or state.plans_ended or not state.runs_on
+    if state.stop is not None and at_rest:
         ending.close_for_stop(state, now)
         return
-    drains.dismiss(state, now)
-    if state.saves.is_due(now):
+    if at_rest:
+        drains.dismiss(state, now)
+    if at_rest and state.saves.is_due(now):
         ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
     elif initial:
         ask_for_save(state, SavePurpose.PRIME, SaveReason.CHECKPOINT, now)

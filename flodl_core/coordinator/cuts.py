@@ -28,23 +28,32 @@ _BATCHES_TO_JUDGE = 3
 """Later batches of a window after which its own pace counts, and not the trusted one."""
 
 
-def wanted(state: SchedulerState) -> str:
+def wanted(state: SchedulerState, now: Seconds) -> str:
     """Return who wants the window cut, in words; empty if nobody does.
 
     In Sync nobody does: a window is one batch there, and a cut would end none sooner. Nor does
     a stop or a save where counts are pinned: a run that goes on from there is then, bit by bit,
-    the one that was never stopped.
+    the one that was never stopped. Where ranks run on, a cut is how they come to rest: every
+    save needs one, and a late rank needs none.
     """
     if state.cadence is None:
         return ""
-    if state.stop is not None and not state.cadence.is_pinned:
+    is_pinned = state.cadence.is_pinned and not state.runs_on
+    if state.stop is not None and not is_pinned:
         return state.stop.request.who
     for host, who in state.draining.items():
         return f"{who} drains host {host}"
-    if state.cadence.is_pinned:
+    if is_pinned:
         return ""
     if state.saves.demanded and state.saves.current is None:
         return f"a save for {state.saves.demanded}"
+    if state.runs_on:
+        return "a save is due" if state.saves.is_due(now) else ""
+    return late(state)
+
+
+def late(state: SchedulerState) -> str:
+    """Return which rank keeps the others waiting, in words; empty if none does."""
     return state.window.late if state.window is not None else ""
 
 
@@ -82,19 +91,24 @@ def throttle(state: SchedulerState, records: Sequence[RankRecord]) -> tuple[Rank
     """Return the ranks that must begin no other batch, because counts shrank under them.
 
     A rank is held only once it has its own new count, and more than the allowed
-    difference above the slowest.
+    difference above the slowest. Where ranks run on, they are looked at all the time.
 
     Args:
         state: with a window that is under way.
         records: of the alive ranks.
     """
     cadence, window = state.cadence, state.window
-    if cadence is None or window is None or not window.shrunk or state.cycle.pending:
+    if cadence is None or window is None or state.cycle.pending:
+        return ()
+    if not window.shrunk and not state.runs_on:
         return ()
     if cadence.max_batch_diff is None or state.stage is not RunStage.TRAINING:
         return ()
     counts = cadence.balancer.counts
-    fewest = min((record.ledger.open_batches for record in records), default=0)
+    fewest = min(
+        (record.ledger.open_batches for record in records if not _is_through(state, record)),
+        default=0,
+    )
     return tuple(
         record
         for record in records
@@ -103,6 +117,11 @@ def throttle(state: SchedulerState, records: Sequence[RankRecord]) -> tuple[Rank
         and record.ledger.open_batches > fewest + cadence.max_batch_diff
         and not state.is_quiesced(record.rank)
     )
+
+
+def _is_through(state: SchedulerState, record: RankRecord) -> bool:
+    """Whether a rank that runs on has nothing left, so that nobody need wait for it."""
+    return state.runs_on and state.is_quiesced(record.rank)
 
 
 def _lateness(
@@ -117,7 +136,9 @@ def _lateness(
     if state.evaluation is not None and state.evaluation.target == record.rank:
         return Ceiling(window.began_at, window.planned_ms / 1000.0 + REPORT_LAG_S)
     owed = -(-state.unreported_samples(record.rank) // state.spec.batch_size)
-    if owed == 0:
+    if state.runs_on:
+        owed = min(owed, record.planned_batches - record.ledger.open_batches)
+    if owed <= 0:
         return None
     costs = record.ledger.open_costs.window(record.rank)
     trusted_ms = state.cadence.balancer.ms_per_batch.get(record.rank, 0.0)

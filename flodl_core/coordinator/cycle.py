@@ -122,6 +122,8 @@ class CycleMachine:
         self._acknowledged_below = Rank(0)
         self._finished_at: Seconds | None = None
         self._ended: list[EndedCycle] = []
+        self.rounds_ended_at: Seconds | None = None
+        """When the last round of the cycle under way ended; None while one is to come."""
         self.last_sync_ms: Milliseconds | None = None
         self.last_outcome: str | None = None
 
@@ -176,6 +178,7 @@ class CycleMachine:
         cycle = Cycle(self._next)
         self._next = max(self._next, self._after) + 1
         self._pending = _Pending(cycle=cycle, since=now)
+        self.rounds_ended_at = None
         self._acknowledged_below = Rank(0)
         return cycle
 

@@ -129,7 +129,7 @@ def _ready(
         )
         return
     record.ledger.seal()
-    record.enter(RankPhase.REDUCING, now)
+    record.enter(RankPhase.TRAINING if state.runs_on else RankPhase.REDUCING, now)
 
 
 def _ack(state: SchedulerState, record: RankRecord, message: timing.SyncAck, now: Seconds) -> None:
@@ -143,7 +143,7 @@ def _ack(state: SchedulerState, record: RankRecord, message: timing.SyncAck, now
         return
     finite = message.divergence is not None and math.isfinite(message.divergence)
     record.divergence = message.divergence if finite else None
-    record.enter(RankPhase.HELD, now)
+    record.enter(RankPhase.TRAINING if state.runs_on else RankPhase.HELD, now)
 
 
 def _heartbeat(

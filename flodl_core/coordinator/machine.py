@@ -48,14 +48,10 @@ from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import deadline, tick
 from flodl_core.coordinator.view import CoordinatorView, compose_view
 from flodl_core.coordinator.window_facts import record_window
-from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import HostName, Mode, Rank
 from flodl_core.machines import Note, Tick
 from flodl_core.messages.job import Envelope
 from flodl_core.units import Seconds
-
-SCHEDULED = (Mode.CPU_SYNC, Mode.CPU_CADENCE, Mode.NCCL_SYNC, Mode.NCCL_CADENCE)
-"""Modes that have a schedule here."""
 
 
 class Coordinator:
@@ -70,8 +66,8 @@ class Coordinator:
         resume: where the run goes on; None if it begins.
 
     Raises:
-        LocalProtocolError: the mode has no schedule here, an epoch would train nothing, or
-            the run cannot go on at that point.
+        LocalProtocolError: an epoch would train nothing, or the run cannot go on at that
+            point.
         ConfigError: pinned counts are given and are not one a rank.
     """
 
@@ -85,9 +81,6 @@ class Coordinator:
         resume: ResumePoint | None = None,
     ) -> None:
         spec = envelope.spec
-        if spec.mode not in SCHEDULED:
-            modes = " or ".join(SCHEDULED)
-            raise LocalProtocolError(f"mode {spec.mode} has no schedule; expected {modes}")
         self._attendance = Attendance(spec.heartbeat_interval_s)
         cohort = Cohort(envelope)
         local = [host.ranks for host in envelope.hosts if host.host == local_host]
@@ -110,7 +103,11 @@ class Coordinator:
             callbacks=CallbackDesk(settings.callbacks),
             saves=SaveDesk(every_s=settings.checkpoint_every_s, ceiling_s=spec.stall_timeout_s),
             cadence=(
-                Cadence(settings.cadence, tuple(record.rank for record in cohort))
+                Cadence(
+                    settings.cadence,
+                    tuple(record.rank for record in cohort),
+                    runs_on=spec.mode is Mode.CPU_ASYNC,
+                )
                 if spec.mode.has_counts
                 else None
             ),

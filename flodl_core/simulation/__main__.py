@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections import Counter
 
-from flodl_core.coordinator.machine import SCHEDULED
 from flodl_core.ids import Mode
 from flodl_core.simulation.rules import SimulationFailure
+from flodl_core.simulation.scenario import SIMULATED
 from flodl_core.simulation.simulate import simulate, simulate_resumed
 
 
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     """Simulate the seeds that the arguments name; 1 if a rule was broken, else 0."""
     parser = argparse.ArgumentParser(prog="python -m flodl_core.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_parse_seeds, default=range(300), metavar="A:B")
-    parser.add_argument("--mode", type=Mode, choices=SCHEDULED, default=Mode.CPU_SYNC)
+    parser.add_argument("--mode", type=Mode, choices=SIMULATED, default=Mode.CPU_SYNC)
     parser.add_argument(
         "--resumed", action="store_true", help="go on from each run's newest bundle in another"
     )

@@ -51,7 +51,7 @@ class _Draw:
 
 
 def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
-    """The scenario of a seed in a mode; what both modes know is the same in both."""
+    """The scenario of a seed in a mode; what several modes know is the same in each."""
     draw = _Draw(seed)
     hosts = tuple(draw("hosts").randint(1, 3) for _ in range(draw("host count").randint(1, 3)))
     world = sum(hosts)
@@ -59,7 +59,7 @@ def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
     nasty = draw("nasty").random() < 0.3
     batch_size = draw("batch size").randint(1, 4)
     batches = draw("batches").randint(1, 8 * world)
-    paced = mode is Mode.CPU_CADENCE
+    paced, runs_on = mode.has_counts, mode is Mode.CPU_ASYNC
     batches *= draw("length").choice((1, 2, 4)) if paced else 1
     splits = draw("splits").choice((1, 1, 1, 2, 3))
     faults = _draw_faults(draw, hosts, local=local)
@@ -90,6 +90,8 @@ def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
         guard=draw("guard").choice(tuple(GuardKind)),
         meta=draw("meta").random() < 0.7,
         relax_up=draw("relax").random() < 0.3,
+        overshoot=draw("overshoot").choice((None, None, 0, 1, 6)) if runs_on else None,
+        easgd_alpha=draw("alpha").choice((0.5, 0.5, 0.25, 1.0)) if runs_on else None,
         skip_share=draw("skips").choice((0.0, 0.0, 0.0, 0.2)),
         link_delays=Delays(0.02, 2.0, 0.05) if nasty else BETWEEN_HOSTS,
         local_delays=Delays(0.01, 0.5, 0.05) if nasty else IN_A_HOST,

@@ -145,6 +145,7 @@ def coordinator_settings(scenario: Scenario) -> CoordinatorSettings:
             ),
             guard=scenario.guard,
             meta=scenario.meta,
+            overshoot=scenario.overshoot,
         ),
         callbacks=CallbackSettings(
             policy=scenario.callback_policy,
@@ -173,6 +174,7 @@ def _envelope(scenario: Scenario, hosts: tuple[HostRanks, ...]) -> Envelope:
         stall_timeout_s=scenario.stall_timeout_s,
         rendezvous_timeout_s=scenario.rendezvous_timeout_s,
         save_path="tiny",
+        easgd_alpha=scenario.easgd_alpha,
     )
     return Envelope(
         spec=spec,

@@ -9,13 +9,15 @@ Who drives it: `simulation.world` reports everything here.
     samples      each position trained or dropped at most once, exactly once in a run that is done
     one set      a bucket's sum, divisor and ranks agree, within the bound of the algebra
     same bits    after a commit everybody who adopted holds the root's very values
-    hold         no rank trains on past the batches of its window
+    moved        or, where ranks run on, is as much nearer to them as it has to be
+    hold         no rank trains on past the batches of its window, or past its overshoot
     saves        a bundle holds the version it says, untouched while it is written
     innocence    no rank is taken out that no fault has struck and nobody has drained
     drains       a host whose drain was accepted has left before the run is done
     ceilings     no wait is older than its ceiling, and every run ends
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,14 +36,21 @@ from flodl_core.coordinator.effects import (
 )
 from flodl_core.coordinator.events import RankMessage, RoundEnded
 from flodl_core.dispatch.epoch_plan import span_event
-from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SaveReason
-from flodl_core.messages.control import EpochAggregated, EpochPlan, StartEpoch, Update
+from flodl_core.elche.overshoot import OVERSHOOT_CEILING
+from flodl_core.ids import Cycle, Mode, Rank, Round, RoundOutcome, SaveReason
+from flodl_core.messages.control import (
+    EpochAggregated,
+    EpochPlan,
+    SetGlobalStep,
+    StartEpoch,
+    Update,
+)
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.messages.timing import CheckpointResult
 from flodl_core.simulation.end_oracle import EndOracle
+from flodl_core.simulation.rank_calls import Drawn
 from flodl_core.simulation.rules import Rules
 from flodl_core.simulation.saved_run import SavedRun
-from flodl_core.simulation.sim_rank import Drawn
 from flodl_core.simulation.sim_root import Committed
 from flodl_core.simulation.tiny_model import COUNTER, TinySlot
 from flodl_core.simulation.value_oracle import ValueOracle
@@ -78,11 +87,20 @@ class Oracles:
 
     def snapshot_taken(self, cycle: Cycle, slot: TinySlot, drawn: list[Drawn]) -> None:
         """A rank wrote its slot, after these batches."""
-        most = self._window_batches.get(slot.rank, 0)
+        most = self._most_batches(slot.rank)
         self.rules.require(
             len(drawn) <= most, "hold", f"rank {slot.rank} did {len(drawn)} batches of {most}"
         )
         self.values.snapshot_taken(cycle, slot, drawn)
+
+    def _most_batches(self, rank: Rank) -> float:
+        """What a rank may have in a snapshot; after a loss the others' counts are anew."""
+        scenario, told = self.rules.scenario, self._window_batches.get(rank, 0)
+        if scenario.mode is not Mode.CPU_ASYNC or not told:
+            return told
+        further = OVERSHOOT_CEILING if scenario.overshoot is None else scenario.overshoot
+        lost = self.ends.taken_out or scenario.drained_hosts
+        return math.inf if lost else told + max(further, 2 * scenario.world_size)
 
     def cycle_committed(self, committed: Committed) -> None:
         """The root committed a cycle as a whole."""
@@ -141,8 +159,12 @@ class Oracles:
         match message:
             case EpochAggregated():
                 self._aggregated(rank, message.epoch)
-            case StartEpoch(plan=plan) | Update(next_plan=EpochPlan() as plan):
+            case StartEpoch(plan=plan) | Update(next_plan=EpochPlan() as plan) if (
+                plan.window_batches
+            ):
                 self._window_batches[rank] = plan.window_batches
+            case SetGlobalStep(own_batches=own) if own:
+                self._window_batches[rank] = max(own, self._window_batches.get(rank, 0))
             case _:
                 pass
 

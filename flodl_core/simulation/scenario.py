@@ -16,6 +16,9 @@ from flodl_core.simulation.lanes import Delays
 from flodl_core.simulation.saved_run import SavedRun
 from flodl_core.units import Seconds
 
+SIMULATED = (Mode.CPU_SYNC, Mode.CPU_CADENCE, Mode.CPU_ASYNC)
+"""Modes that a simulated run can have."""
+
 IN_A_HOST = Delays(0.0002, 0.002, 0.05)
 BETWEEN_HOSTS = Delays(0.003, 0.05, 0.05)
 LAUNCHER_LAG = Delays(0.0005, 0.02, 0.02)
@@ -139,6 +142,10 @@ class Scenario:
     guard: GuardKind = GuardKind.LEVEL
     meta: bool = True
     relax_up: bool = False
+    overshoot: int | None = None
+    """Batches that ranks of Async run on; as verdicts say if None."""
+    easgd_alpha: float | None = None
+    """How far a rank moves towards a consensus; None overwrites. For Async only."""
     skip_share: float = 0.0
     """How often the optimizer step is not applied."""
     local_delays: Delays = IN_A_HOST

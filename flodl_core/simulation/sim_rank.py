@@ -21,6 +21,7 @@ from flodl_core.dispatch.actions import (
     Leave,
     ReportEpoch,
     RunEval,
+    SnapshotDeclared,
     TakeSnapshot,
     TrainBatch,
     WriteCheckpoint,
@@ -32,31 +33,13 @@ from flodl_core.messages.data import RoundEnd
 from flodl_core.messages.job import Geometry
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.relay.machine import following_round
+from flodl_core.simulation.rank_calls import Drawn, RankCalls
 from flodl_core.simulation.scenario import Scenario, Site
 from flodl_core.simulation.tiny_model import COUNTER, F32, TinyModel, TinySlot, rank_file_of
 from flodl_core.simulation.virtual_loop import VirtualLoop
 from flodl_core.units import Seconds
 
 HEARTBEAT_S: Seconds = 1.0
-Drawn = tuple[int, int, int]
-"""Event, offset and size of one batch."""
-
-
-@dataclass(slots=True)
-class RankCalls:
-    """What a rank asks of the rest of the world."""
-
-    say: Callable[[object], None]
-    """Send a message to the coordinator."""
-    mark: Callable[[Cycle, TinySlot], None]
-    """Give the ready mark to the host."""
-    staging: Callable[[], tuple[F32, F32]]
-    exited: Callable[[str], None]
-    """The process ended; the text is its cause, empty after a clean end."""
-    strike: Callable[[Site], bool]
-    snapshot_taken: Callable[[Cycle, TinySlot, list[Drawn]], None]
-    acknowledged: Callable[[Cycle, SyncOutcome], None]
-    checkpoint_read: Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -99,7 +82,9 @@ class SimRank:
         self._steps = 0
         self._drawn: list[Drawn] = []
         self._sums: dict[int, _EpochSums] = {}
-        self._declared = False
+        self._slot: TinySlot | None = None
+        self._over: Cycle | None = None
+        """A cycle whose rounds have ended, to be adopted at the end of the batch."""
         self._left = False
         self._phase = RankPhase.WAITING
         self._heard_at: Seconds = 0.0
@@ -198,7 +183,8 @@ class SimRank:
             self._next_buffers = buffers.copy() if committed else None
         has_buffers = self._scenario.buffer_buckets > 0
         if following_round(end.round, end.outcome, has_buffers=has_buffers) is None:
-            self._adopt(end.cycle)
+            self._over = end.cycle
+            self._go_on()
 
     _next_params: F32 | None = None
     _next_buffers: F32 | None = None
@@ -207,14 +193,16 @@ class SimRank:
         def adopted() -> None:
             if self._halts(Site.BEFORE_ACK):
                 return
+            slot, before = self._slot, self.model.params
+            assert slot is not None, "a cycle that was never offered"
             outcome = SyncOutcome.UNREALIZED
             if self._read_params:
-                outcome = SyncOutcome.DECLINED if self._declared else SyncOutcome.COMMITTED
-                self.model.adopt(self._next_params, self._next_buffers)
+                outcome = SyncOutcome.DECLINED if slot.declared else SyncOutcome.COMMITTED
+                self._take_consensus(cycle, slot)
             self._next_params = self._next_buffers = None
             self._read_params = False
             self.pacer.handle(CycleAdopted(cycle, outcome))
-            self.calls.acknowledged(cycle, outcome)
+            self.calls.acknowledged(cycle, outcome, before)
             self.calls.say(
                 timing.SyncAck(
                     rank=self.rank,
@@ -225,11 +213,17 @@ class SimRank:
                     samples=0,
                 )
             )
-            if not self._halts(Site.AFTER_ACK):
-                self._go_on()
+            self._halts(Site.AFTER_ACK)
 
         self._phase = RankPhase.ADOPTING
-        self._loop.after(self._rng.uniform(0.0, 0.01), adopted)
+        self._finish_after(self._rng.uniform(0.0, 0.01), adopted)
+
+    def _take_consensus(self, cycle: Cycle, slot: TinySlot) -> None:
+        alpha, params = self._scenario.easgd_alpha, self._next_params
+        if alpha is None or cycle == 0 or slot.declared or params is None:
+            self.model.adopt(params, self._next_buffers)
+        else:
+            self.model.move(params, self._next_buffers, snapshot=slot.params, alpha=alpha)
 
     # what it does
 
@@ -238,6 +232,10 @@ class SimRank:
         while self.running and not (self._acting or self.frozen or self.stuck):
             while self._inbox:
                 self.pacer.handle(self._inbox.popleft())
+            if self._over is not None:
+                over, self._over, self._acting = self._over, None, True
+                self._adopt(over)
+                return
             action = self.pacer.next_action()
             if isinstance(action, Hold | AwaitRounds):
                 reducing = isinstance(action, AwaitRounds)
@@ -322,7 +320,9 @@ class SimRank:
             gamma=self._scenario.gamma,
             world_size=self._scenario.world_size,
         )
-        self._declared = slot.declared
+        self._slot = slot
+        if slot.declared:
+            self.pacer.handle(SnapshotDeclared(action.cycle))
         drawn, self._drawn = self._drawn, []
         self.calls.snapshot_taken(action.cycle, slot, drawn)
         self.calls.mark(action.cycle, slot)

@@ -8,12 +8,11 @@ Who drives it: tests, and `python -m flodl_core.simulation`.
 from dataclasses import replace
 from typing import Final
 
-from flodl_core.coordinator.machine import SCHEDULED
 from flodl_core.ids import Mode
 from flodl_core.simulation.draws import draw_scenario
 from flodl_core.simulation.outcome import Outcome
 from flodl_core.simulation.rules import SimulationFailure
-from flodl_core.simulation.scenario import Scenario
+from flodl_core.simulation.scenario import SIMULATED, Scenario
 from flodl_core.simulation.world import World
 
 FEW_S: Final = 0.1
@@ -50,8 +49,9 @@ def simulate_resumed(seed: int, mode: Mode = Mode.CPU_SYNC) -> Outcome | None:
     saved = world.oracles.newest_bundle
     if saved is None or saved.facts.epoch >= first.epochs * first.epoch_splits:
         return None
-    others = [one for one in SCHEDULED if one is not mode]
-    then = draw_scenario(seed + RESUMED_SEEDS, others[0] if seed % 4 == 0 else mode)
+    others = [one for one in SIMULATED if one is not mode]
+    other = others[seed // 4 % len(others)]
+    then = draw_scenario(seed + RESUMED_SEEDS, other if seed % 4 == 0 else mode)
     return run_scenario(
         replace(
             then,

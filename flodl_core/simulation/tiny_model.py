@@ -15,6 +15,8 @@ import numpy.typing as npt
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Geometry, LocalBuffer, RankFileRef
 from flodl_core.messages.timing import TensorBlob
+from flodl_core.reduce.buckets import Run
+from flodl_core.reduce.easgd import blend
 from flodl_core.reduce.mass import gamma_mass, is_representable, mover_mass
 
 F32 = npt.NDArray[np.float32]
@@ -114,6 +116,12 @@ class TinyModel:
             self.params = params.copy()
         if buffers is not None:
             self.buffers = buffers.copy()
+
+    def move(self, params: F32, buffers: F32 | None, *, snapshot: F32, alpha: float) -> None:
+        """Move towards committed values as a rank that trained on does; take the buffers."""
+        own = self.params.copy()
+        blend(own, snapshot, params, (Run(0, own.size),), alpha=alpha)
+        self.adopt(own, buffers)
 
     def snapshot(self, n: int, samples: int, *, gamma: float, world_size: int) -> TinySlot:
         """Decide whether the values are finite, and copy them."""

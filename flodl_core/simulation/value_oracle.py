@@ -15,8 +15,8 @@ import numpy as np
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, SyncOutcome
 from flodl_core.messages.data import BucketFrame
+from flodl_core.simulation.rank_calls import Drawn
 from flodl_core.simulation.rules import Rules, SimulationFailure
-from flodl_core.simulation.sim_rank import Drawn
 from flodl_core.simulation.sim_root import Committed
 from flodl_core.simulation.tiny_model import BUFFERS_A_BUCKET, F32, PARAMS_A_BUCKET, TinySlot
 
@@ -94,8 +94,10 @@ class ValueOracle:
         self.rules.require(bool(finite), "one set", f"version {committed.version} is not finite")
         self.commits[committed.version] = committed
 
-    def acknowledged(self, rank: Rank, cycle: Cycle, outcome: SyncOutcome, *, values: F32) -> None:
-        """A rank adopted, or kept its own."""
+    def acknowledged(
+        self, rank: Rank, cycle: Cycle, outcome: SyncOutcome, *, values: F32, before: F32
+    ) -> None:
+        """A rank adopted, or kept its own; `before` are the parameters that it had."""
         if outcome is SyncOutcome.UNREALIZED:
             self.rules.require(
                 cycle not in self.commits, "same bits", f"rank {rank} missed {cycle}"
@@ -106,6 +108,10 @@ class ValueOracle:
             committed is not None, "same bits", f"rank {rank} adopted cycle {cycle} early"
         )
         assert committed is not None
+        alpha = self.rules.scenario.easgd_alpha
+        if alpha is not None and cycle > 0 and outcome is SyncOutcome.COMMITTED:
+            self._require_moved(rank, cycle, committed.params, values=values, before=before)
+            values = np.concatenate((committed.params, values[committed.params.size :]))
         expected = np.concatenate((committed.params, committed.buffers))
         if not committed.buffers_realized:
             expected, values = committed.params, values[: committed.params.size]
@@ -113,6 +119,24 @@ class ValueOracle:
             values.tobytes() == expected.tobytes(),
             "same bits",
             f"rank {rank} holds {values} after cycle {cycle}, the root {expected}",
+        )
+
+    def _require_moved(
+        self, rank: Rank, cycle: Cycle, consensus: F32, *, values: F32, before: F32
+    ) -> None:
+        """A rank that trained on is α nearer to the consensus, with its later steps in it."""
+        alpha = self.rules.scenario.easgd_alpha
+        assert alpha is not None
+        snapshot = self.slot(cycle, rank).params.astype(float)
+        own, target = before.astype(float), consensus.astype(float)
+        exact = (1 - alpha) * snapshot + alpha * target + (own - snapshot)
+        scale = np.abs(own) + 2 * np.abs(snapshot) + np.abs(target)
+        bound = 4 * 2.0**-24 * scale + 4 * 2.0**-149
+        apart = np.abs(values[: consensus.size] - exact)
+        self.rules.require(
+            bool(((apart <= bound) | ~np.isfinite(own)).all()),
+            "moved",
+            f"rank {rank} holds {values} after cycle {cycle}, expected {exact}",
         )
 
     def round_reported(self, event: RoundEnded) -> None:

@@ -34,11 +34,12 @@ from flodl_core.simulation.formation import coordinator_settings, form_world
 from flodl_core.simulation.lanes import Delays, Lane, through_codec
 from flodl_core.simulation.oracles import Oracles
 from flodl_core.simulation.outcome import Outcome
+from flodl_core.simulation.rank_calls import RankCalls
 from flodl_core.simulation.rules import Rules
 from flodl_core.simulation.scenario import Action, Order, Scenario
 from flodl_core.simulation.sim_host import HostCalls, SimHost
 from flodl_core.simulation.sim_launcher import LauncherCalls, SimLauncher
-from flodl_core.simulation.sim_rank import RankCalls, SimRank
+from flodl_core.simulation.sim_rank import SimRank
 from flodl_core.simulation.sim_root import Committed, HostSide, SimRoot
 from flodl_core.simulation.tiny_model import F32
 from flodl_core.simulation.value_oracle import ValueOracle
@@ -200,7 +201,7 @@ class World:
                 exited=lambda cause: self._exited(rank, cause),
                 strike=lambda site: self.faults.visit(rank, site),
                 snapshot_taken=self.oracles.snapshot_taken,
-                acknowledged=lambda cycle, outcome: self._acknowledged(rank, cycle, outcome),
+                acknowledged=partial(self._acknowledged, rank),
                 checkpoint_read=lambda version: self._checkpoint_read(rank, version),
             ),
         )
@@ -369,10 +370,10 @@ class World:
         """The root committed a cycle as a whole."""
         self.oracles.cycle_committed(committed)
 
-    def _acknowledged(self, rank: Rank, cycle: Cycle, outcome: SyncOutcome) -> None:
+    def _acknowledged(self, rank: Rank, cycle: Cycle, outcome: SyncOutcome, before: F32) -> None:
         model = self.ranks[rank].model
         values: F32 = np.concatenate((model.params, model.buffers))
-        self.oracles.values.acknowledged(rank, cycle, outcome, values=values)
+        self.oracles.values.acknowledged(rank, cycle, outcome, values=values, before=before)
 
     def _checkpoint_read(self, rank: Rank, version: int) -> None:
         drawn = len(self.ranks[rank].drawn_since_snapshot)

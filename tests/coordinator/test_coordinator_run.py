@@ -1,6 +1,5 @@
 """A run from its first Hello to its end, one message at a time."""
 
-import pytest
 from coordinator_script import (
     Announce,
     DeclareRankDead,
@@ -17,10 +16,7 @@ from coordinator_script import (
 )
 
 from flodl_core.coordinator.events import CheckpointRequested, RoundEnded
-from flodl_core.coordinator.machine import Coordinator
-from flodl_core.coordinator.settings import CoordinatorSettings
-from flodl_core.errors import LocalProtocolError
-from flodl_core.ids import Mode, Round, RoundOutcome
+from flodl_core.ids import Round, RoundOutcome
 from flodl_core.ids import SyncOutcome as Sync
 from flodl_core.messages import rendezvous, timing
 from flodl_core.messages.data import RankTally
@@ -364,16 +360,6 @@ def test_a_periodic_save_whose_target_dies_is_made_at_the_next_commit():
     said = script.lose(0)
     assert not sent(said, control.Checkpoint)
     assert sent(script.cycle(2, ranks=[1]), control.Checkpoint, 1)[0].version == 2
-
-
-def test_other_modes_are_refused():
-    world = Script().envelope
-    spec = type(world.spec)(
-        **{n: getattr(world.spec, n) for n in world.spec.__slots__} | {"mode": Mode.CPU_ASYNC}
-    )
-    fields = {n: getattr(world, n) for n in world.__slots__} | {"spec": spec}
-    with pytest.raises(LocalProtocolError, match="expected cpu_sync"):
-        Coordinator(type(world)(**fields), CoordinatorSettings(), has_eval=False)
 
 
 def test_a_message_that_names_another_rank_or_is_unknown_is_a_note():

@@ -15,7 +15,7 @@ from flodl_core.coordinator.effects import (
 )
 from flodl_core.coordinator.events import RankMessage, RoundEnded
 from flodl_core.dispatch.ranges import Range
-from flodl_core.ids import Round, RoundOutcome, SaveReason, SyncOutcome
+from flodl_core.ids import Mode, Round, RoundOutcome, SaveReason, SyncOutcome
 from flodl_core.machines import Tick
 from flodl_core.messages.control import EpochAggregated
 from flodl_core.messages.data import BucketFrame, RankTally
@@ -139,11 +139,24 @@ def test_a_bucket_that_is_not_the_mean_is_caught():
 def test_a_rank_that_adopted_other_bits_is_caught():
     values = make().values
     values.cycle_committed(Committed(1, ONE, NONE, buffers_realized=True))
-    values.acknowledged(0, 1, SyncOutcome.COMMITTED, values=ONE)
+    values.acknowledged(0, 1, SyncOutcome.COMMITTED, values=ONE, before=ONE)
     with pytest.raises(SimulationFailure, match="same bits"):
-        values.acknowledged(0, 1, SyncOutcome.COMMITTED, values=np.nextafter(ONE, 2 * ONE))
+        values.acknowledged(
+            0, 1, SyncOutcome.COMMITTED, values=np.nextafter(ONE, 2 * ONE), before=ONE
+        )
     with pytest.raises(SimulationFailure, match="missed"):
-        values.acknowledged(0, 1, SyncOutcome.UNREALIZED, values=ONE)
+        values.acknowledged(0, 1, SyncOutcome.UNREALIZED, values=ONE, before=ONE)
+
+
+def test_a_rank_that_trained_on_and_moved_too_far_is_caught():
+    half = make(mode=Mode.CPU_ASYNC, easgd_alpha=0.5)
+    values = with_snapshot(half, params=3 * ONE).values
+    values.cycle_committed(Committed(1, ONE, NONE, buffers_realized=True))
+    moved = (3 * ONE + ONE) / 2 + np.float32(0.25)
+    told = {"before": 3 * ONE + np.float32(0.25)}
+    values.acknowledged(0, 1, SyncOutcome.COMMITTED, values=moved, **told)
+    with pytest.raises(SimulationFailure, match="moved"):
+        values.acknowledged(0, 1, SyncOutcome.COMMITTED, values=moved + np.float32(0.25), **told)
 
 
 def test_a_consensus_that_is_not_finite_is_caught():
