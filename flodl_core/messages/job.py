@@ -195,3 +195,5 @@ class Envelope:
     """Whether every host declared the same layout_sig, so that dense strides may stay."""
     controller: str
     """`host:port`; the agent rewrites it to the address that it dialled."""
+    seals_messages: bool = False
+    """Whether messages on MUX are sealed as buckets are, and not only tagged: a run with --tls."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
+from flodl_core.config.join_token import read_join_token
 from flodl_core.config.load import LoadedAgent
 from flodl_core.config.placement import place_agent
 from flodl_core.errors import FlodlError, RefusedError
@@ -25,6 +26,7 @@ from flodl_core.net.children import Child, job_environment
 from flodl_core.net.dial import FailedAttempt, dial, dial_policy
 from flodl_core.net.join_link import JoinLink, connect_join
 from flodl_core.roles.error_groups import innermost
+from flodl_core.roles.exposure import ExposureWatch
 from flodl_core.roles.host_children import HostFacts, start_child
 from flodl_core.roles.host_join import LocalJob, join_world
 from flodl_core.roles.host_life import Attached, FoldingEnd, HostLife
@@ -59,6 +61,7 @@ class Agent:
         self._is_verbose = is_verbose
         self._host = HostName(self._config.host or platform.node() or "host")
         self._directory: RunDirectory | None = None
+        self._exposure = ExposureWatch(lambda _, text: say(f"warning: {text}"))
 
     async def run(self) -> int:
         """Join and stay until the run has ended; return the exit code.
@@ -83,8 +86,20 @@ class Agent:
         return ExitCode.DONE
 
     async def _dial(self, host: str, port: int) -> JoinLink:
-        token = bytes.fromhex(self._config.token) if self._config.token else None
-        return await connect_join(host, port, token=token)
+        text, pinned = self._config.token, self._config.tls_fingerprint
+        token = read_join_token(text) if text else None
+        fingerprint = token.fingerprint if token is not None else None
+        if fingerprint is None and pinned is not None:
+            fingerprint = bytes.fromhex(pinned)
+        link = await connect_join(
+            host,
+            port,
+            token=token.secret if token is not None else None,
+            fingerprint=fingerprint,
+        )
+        if fingerprint is None:
+            self._exposure.served(link.peer.address)
+        return link
 
     def _tell_failed(self, failed: FailedAttempt) -> None:
         if failed.number == 1 or failed.number % 10 == 0:

@@ -187,7 +187,9 @@ class Controller:
         with anyio.fail_after(self._envelope.spec.rendezvous_timeout_s):
             await self._root_ready.wait()
         assert self._root is not None
-        end, hello = await accept_mux(connection, salt=self._salt)
+        end, hello = await accept_mux(
+            connection, salt=self._salt, is_sealed=self._envelope.seals_messages
+        )
         known = next((one for one in self._envelope.hosts if one.host == hello.host), None)
         if known is None or known.ranks != hello.ranks or hello.host in self._links:
             end.sock.close()

@@ -54,6 +54,8 @@ class RunPlan:
     """What the run goes on from; None if it begins."""
     guard: ConvergenceGuard | None = None
     """The user's own, where `config.guard` names one."""
+    fingerprint: bytes | None = None
+    """Of the run's certificate; None where the run speaks no TLS."""
 
     @property
     def batch_size(self) -> int:
@@ -139,6 +141,7 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
         dataset_sig=facts.dataset_sig,
         same_layout=shares_layout(formed.roster, facts.layout_sig),
         controller=controller,
+        seals_messages=plan.fingerprint is not None,
     )
 
 

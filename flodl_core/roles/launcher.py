@@ -14,11 +14,13 @@ from pathlib import Path
 from flodl_core.checkpoint.bundle import check_writable, stem_of
 from flodl_core.checkpoint.generations import BUNDLE_SUFFIXES
 from flodl_core.checkpoint.resume import RunNumbers
+from flodl_core.config.addresses import is_loopback_address
 from flodl_core.config.cadence_rules import review_hints
 from flodl_core.config.explain import config_document
 from flodl_core.config.load import LoadedRun
 from flodl_core.config.mode import resolve_mode
 from flodl_core.config.placement import host_labels, place_ranks
+from flodl_core.config.tls_rules import review_nccl
 from flodl_core.config.window import WindowConfig, join_warnings, resolve_join, trains_solo
 from flodl_core.dispatch.epoch_plan import refuse_splits
 from flodl_core.errors import CheckpointError, ConfigError
@@ -32,6 +34,7 @@ from flodl_core.roles.inspection import ask_inspector
 from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.roles.run_parts import check_port
 from flodl_core.roles.run_room import RunRoom
+from flodl_core.roles.run_secrets import make_secrets
 from flodl_core.roles.started_hosts import HostPlan
 from flodl_core.telemetry.run_directory import CHECKPOINT_STEM, RunDirectory
 from flodl_core.telemetry.state import StateDocument
@@ -39,7 +42,6 @@ from flodl_core.telemetry.summary import RunSummary
 from flodl_core.training.job_name import NamedJob, name_job
 
 RUN_ID_BYTES = 8
-TOKEN_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,13 @@ async def launch(
         is_alone=window.target_ranks == 1,
         source=str(loaded.resolved["run.mode"].source),
     )
+    review_nccl(
+        mode.mode,
+        has_tls=join.tls,
+        is_insecure=join.insecure_nccl,
+        crosses_hosts=not is_loopback_address(join.bind),
+        source=str(loaded.resolved["run.mode"].source),
+    )
     review_hints(
         mode=mode.mode,
         pin_counts=bool(run.pin_counts),
@@ -116,8 +125,8 @@ async def launch(
     name = run.name or _job_label(named)
     directory = RunDirectory.create(Path(run.run_dir), name, run_id)
     try:
-        token = join.token or secrets.token_hex(TOKEN_BYTES)
-        directory.write_token(token)
+        run_secrets = make_secrets(join)
+        directory.write_token(run_secrets.join_token.text())
         directory.write_config(config_document(loaded.resolved))
         stem = stem or directory.checkpoint_stem
         directory.write_save_stem(stem)
@@ -136,6 +145,7 @@ async def launch(
                 save_stem=stem,
                 guard=guard,
                 resume=resume,
+                fingerprint=run_secrets.join_token.fingerprint,
             ),
             HostPlan(
                 hosts=dict(zip(map(HostName, labels), devices.devices, strict=True)),
@@ -146,7 +156,7 @@ async def launch(
             join=join,
             window=window,
             directory=directory,
-            token=bytes.fromhex(token),
+            secrets=run_secrets,
         )
         exit_code, summary = await room.run(show=show, say=say)
         return LaunchResult(exit_code=exit_code, summary=summary)

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
+from flodl_core.config.join_token import JoinToken
 from flodl_core.config.schema import RunConfig
 from flodl_core.ids import HostName, RunId
 from flodl_core.messages.join import Accept, Offer
@@ -40,14 +41,14 @@ class OwnHost:
         self._attach = attach
         self.admitted = anyio.Event()
 
-    async def run(self, controller: str, token: bytes) -> None:
+    async def run(self, controller: str, token: JoinToken) -> None:
         """Join and live to the end of the run.
 
         Raises:
             RunLostError, RefusedError, TransientJoinError: as `join_world` and `HostLife`.
         """
         host, port = parse_host_port(controller)
-        link = await connect_join(host, port, token=token)
+        link = await connect_join(host, port, token=token.secret, fingerprint=token.fingerprint)
         try:
             world = await join_world(
                 link, self._facts.host, prepare=self._prepare, on_admitted=self._note_admitted

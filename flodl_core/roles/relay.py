@@ -73,7 +73,7 @@ class Relay:
         salt = os.read(order.salt_fd, 16)
         os.close(order.salt_fd)
         host, port = parse_host_port(order.envelope.controller)
-        end = await connect_mux(host, port, salt=salt)
+        end = await connect_mux(host, port, salt=salt, is_sealed=order.envelope.seals_messages)
         ends = adopt_ends({one.rank: (one.control_fd, one.data_fd) for one in order.ends})
         link = self._link = MuxLink(end, self, label=f"mux {order.host}")
         ranks = tuple(sorted(ends))

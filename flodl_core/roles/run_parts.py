@@ -3,6 +3,7 @@
 import os
 import platform
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +21,15 @@ from flodl_core.net.addresses import join_host_port
 from flodl_core.net.http import HttpApp
 from flodl_core.net.http_trust import TrustPolicy
 from flodl_core.net.port import Port, PortConfig, PortConnection
+from flodl_core.net.tls import TlsIdentity
 from flodl_core.roles.alerting import AlertDesk, EventCommand
 from flodl_core.roles.board import StatusBoard
+from flodl_core.roles.exposure import ExposureWatch
 from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.history import Place, RunHistory
 from flodl_core.roles.operator_desk import OperatorActions, operator_routes, reading_routes
 from flodl_core.roles.publishing import RunFacts
+from flodl_core.roles.run_secrets import RunSecrets
 from flodl_core.roles.run_story import RunStory
 from flodl_core.roles.saving import BundleWriter
 from flodl_core.telemetry.journal import Journal
@@ -175,14 +179,37 @@ def make_http(
     )
 
 
-def port_config(join: JoinConfig) -> PortConfig:
-    """Return where and how patiently the port listens."""
+def port_config(join: JoinConfig, identity: TlsIdentity | None = None) -> PortConfig:
+    """Return where and how patiently the port listens, and what it is spoken in."""
     return PortConfig(
         bind=join.bind,
         port=join.port,
         source="join.port",
         handshake_s=join.handshake_timeout_s,
+        tls=None if identity is None else identity.context,
     )
+
+
+def watch_exposure(
+    secrets: RunSecrets, records: RunRecords, say: Callable[[str], None]
+) -> Callable[[PortConnection], None] | None:
+    """Return what warns of peers that are served plainly over networks of strangers.
+
+    Args:
+        secrets: of the run; one with TLS serves nobody plainly.
+        records: where the warning is kept.
+        say: takes it for the operator.
+    """
+    if secrets.has_tls:
+        return None
+
+    def tell(address: str, text: str) -> None:
+        say(f"warning: {text}")
+        records.log.warning("peer_exposed", address=address)
+        records.story.peer_exposed(address, text)
+
+    watch = ExposureWatch(tell)
+    return lambda connection: watch.served(connection.peer.address)
 
 
 def check_port(join: JoinConfig) -> None:
@@ -217,6 +244,8 @@ def join_settings(plan: RunPlan, join: JoinConfig, window: WindowConfig, port: i
     words = ["flodl", "join", join_host_port(shown_host(join.bind), port)]
     if not join.admits_openly:
         words += ["--token-file", "token"]
+    elif plan.fingerprint is not None:
+        words += ["--tls-fingerprint", plan.fingerprint.hex()]
     if plan.job.kind == FILE:
         words += ["--job", plan.job.name]
     return JoinSettings(

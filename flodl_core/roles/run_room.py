@@ -5,8 +5,8 @@ It wires the parts together and has no rule of its own. Whatever ends the run, i
 leaves no process, socket or task behind.
 """
 
-import secrets
 from collections.abc import Callable
+from secrets import token_bytes
 
 import anyio
 import anyio.abc
@@ -58,7 +58,9 @@ from flodl_core.roles.run_parts import (
     make_records,
     port_config,
     shown_host,
+    watch_exposure,
 )
+from flodl_core.roles.run_secrets import RunSecrets
 from flodl_core.roles.run_services import RunServices
 from flodl_core.roles.started_hosts import HostPlan, StartedHosts
 from flodl_core.roles.window import JoinWindow, RefusedHost, Secrets, WindowReports
@@ -85,7 +87,7 @@ class RunRoom:
         join: admission, as configured.
         window: the window's numbers, concrete.
         directory: of the run.
-        token: that hosts prove themselves with.
+        secrets: of the run.
     """
 
     def __init__(
@@ -96,17 +98,17 @@ class RunRoom:
         join: JoinConfig,
         window: WindowConfig,
         directory: RunDirectory,
-        token: bytes,
+        secrets: RunSecrets,
     ) -> None:
         self._plan = plan
         self._join = join
-        self._token = token
+        self._secrets = secrets
         self._directory = directory
         self._host_names = tuple(hosts.hosts)
         self._start_mode = None if window.min_rank_start == 1 else window.start_mode
         env = job_environment(plan.config.data)
         level = Level.DEBUG if hosts.is_verbose else Level.INFO
-        hidden = (token.hex(), operator_token(token))
+        hidden = (secrets.token.hex(), operator_token(secrets.token))
         self._records = make_records(plan, directory, env, secrets=hidden, level=level)
         self._story = self._records.story
         self._log = self._records.log
@@ -161,7 +163,7 @@ class RunRoom:
                     tasks,
                     self._window,
                     dialled=self._dialled,
-                    token=self._token,
+                    token=self._secrets.join_token,
                     attach=self._attach_local,
                     on_failed=self._fail,
                 )
@@ -184,8 +186,8 @@ class RunRoom:
             self._ledger,
             make_offer(self._plan),
             secrets=Secrets(
-                token=self._token,
-                salt=secrets.token_bytes(SALT_BYTES),
+                token=self._secrets.token,
+                salt=token_bytes(SALT_BYTES),
                 admits_openly=self._join.admits_openly,
             ),
             reports=WindowReports(
@@ -206,7 +208,7 @@ class RunRoom:
         app = make_http(
             self._board,
             self._join,
-            self._token,
+            self._secrets.token,
             start_mode=self._start_mode,
             actions=OperatorActions(
                 snapshot=lambda: self._ledger.snapshot(clock.now()),
@@ -218,11 +220,12 @@ class RunRoom:
             ),
         )
         port = Port(
-            port_config(self._join),
+            port_config(self._join, self._secrets.identity),
             on_join=self._window.on_join,
             on_mux=self._on_mux,
             on_http=app.serve,
             on_drop=self._note_drop,
+            on_served=watch_exposure(self._secrets, self._records, self._say),
         )
         number = port.listen().port
         self._board.port = number

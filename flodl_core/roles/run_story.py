@@ -12,6 +12,7 @@ from typing import Final
 from flodl_core.coordinator.effects import Announce, RecordWindow
 from flodl_core.ids import ClusterPhase, ExitCode, HostName, Rank
 from flodl_core.net import clock
+from flodl_core.roles.exposure import FIX_EXPOSED
 from flodl_core.roles.history import Happening, Place, RunHistory
 from flodl_core.telemetry.alerts import AlertBook, AlertRecord
 from flodl_core.telemetry.quantities import plural
@@ -112,6 +113,19 @@ class RunStory:
         self._refused[path] = refusal
         text = f"{refusal.host} at {refusal.address} was refused: {refusal.reason}"
         self._fold(_REFUSED, text, "warn", path=path)
+
+    def peer_exposed(self, address: str, text: str) -> None:
+        """A peer outside private networks was served without TLS."""
+        self.history.tell(
+            Happening(
+                kind=EventKind.ADMISSION,
+                name="peer_exposed",
+                severity="warn",
+                path=address,
+                text=text,
+                fix=FIX_EXPOSED,
+            )
+        )
 
     # -- the formed world ------------------------------------------------------------
 

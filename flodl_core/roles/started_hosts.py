@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
+from flodl_core.config.join_token import JoinToken
 from flodl_core.errors import FlodlError, RunLostError
 from flodl_core.ids import ClusterPhase, HostName
 from flodl_core.membership.events import Aborted
@@ -77,7 +78,7 @@ class StartedHosts:
         window: JoinWindow,
         *,
         dialled: str,
-        token: bytes,
+        token: JoinToken,
         attach: Attach,
         on_failed: Callable[[FlodlError], None],
     ) -> None:
@@ -135,7 +136,7 @@ class StartedHosts:
         )
 
     async def _run_own(
-        self, own: OwnHost, dialled: str, token: bytes, on_failed: Callable[[FlodlError], None]
+        self, own: OwnHost, dialled: str, token: JoinToken, on_failed: Callable[[FlodlError], None]
     ) -> None:
         try:
             await own.run(dialled, token)
