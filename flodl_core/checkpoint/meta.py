@@ -107,7 +107,7 @@ class SavedOuter(MetaPart):
     kind: OuterKind
     lr: float = Field(gt=0)
     momentum: float = Field(ge=0, lt=1)
-    has_anchored: bool
+    steps_next: bool
     """Whether the next average is stepped; the first one of a run is not."""
 
 

@@ -36,11 +36,11 @@ class OuterState:
 
     Attributes:
         velocity: f32, as long as the parameter region; None while it is 0 everywhere.
-        has_anchored: whether the next average is stepped.
+        steps_next: whether the next average is stepped.
     """
 
     velocity: F32 | None = None
-    has_anchored: bool = False
+    steps_next: bool = False
 
 
 class Velocity:
@@ -63,13 +63,13 @@ class Velocity:
         if known.velocity is not None:
             for side in self.values.sides:
                 np.copyto(side, known.velocity)
-        self._has_anchored = known.has_anchored
+        self._steps_next = known.steps_next
         self._is_moving = known.velocity is not None
-        self._saved_marks = self._is_moving, self._has_anchored
+        self._saved_marks = self._is_moving, self._steps_next
 
     def steps(self, plan: RoundPlan) -> bool:
         """Return whether this round's averages are stepped."""
-        return plan.round is Round.PARAMS and plan.cycle > 0 and self._has_anchored
+        return plan.round is Round.PARAMS and plan.cycle > 0 and self._steps_next
 
     @property
     def before(self) -> F32:
@@ -92,18 +92,18 @@ class Velocity:
             self.values.commit(plan)
             self._is_moving = True
         elif plan.round is Round.PARAMS and plan.cycle > 0:
-            self._has_anchored = True
+            self._steps_next = True
 
     def finish(self) -> None:
         """The cycle has committed as a whole: saves may have what it left."""
         self.values.saved = self.values.committed
-        self._saved_marks = self._is_moving, self._has_anchored
+        self._saved_marks = self._is_moving, self._steps_next
 
     def saved_state(self) -> OuterState:
         """Return the state of the last whole commit; its values are read-only."""
-        is_moving, has_anchored = self._saved_marks
+        is_moving, steps_next = self._saved_marks
         if not is_moving:
-            return OuterState(None, has_anchored)
+            return OuterState(None, steps_next)
         view = self.values.sides[self.values.saved].view()
         view.flags.writeable = False
-        return OuterState(view, has_anchored)
+        return OuterState(view, steps_next)

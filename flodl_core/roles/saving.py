@@ -162,5 +162,5 @@ def _saved_outer(spec: OuterSpec | None, state: OuterState | None) -> SavedOuter
     """Return what the meta file says of the outer optimizer; None if there is none."""
     if spec is None:
         return None
-    has_anchored = state is not None and state.has_anchored
-    return SavedOuter(kind=spec.kind, lr=spec.lr, momentum=spec.momentum, has_anchored=has_anchored)
+    steps_next = state is not None and state.steps_next
+    return SavedOuter(kind=spec.kind, lr=spec.lr, momentum=spec.momentum, steps_next=steps_next)

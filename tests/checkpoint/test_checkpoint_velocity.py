@@ -23,7 +23,7 @@ from flodl_core.errors import CheckpointError
 from flodl_core.ids import OuterKind
 from flodl_core.messages.job import OuterSpec
 
-NESTEROV = SavedOuter(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, has_anchored=True)
+NESTEROV = SavedOuter(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, steps_next=True)
 
 
 def write(stem, value, *, velocity=None, outer=NESTEROV, version=30):

@@ -56,7 +56,7 @@ def same(adopted: Mapping[int, Adopted]) -> np.ndarray:
 
 
 def by_hand(outer: OuterSpec, means: Sequence[float]) -> list[float]:
-    """What follows the first of the means: it is the anchor, each later one is stepped."""
+    """What follows the first of the means, which is taken as it is; each later one is stepped."""
     x, v, seen = means[0], 0.0, [means[0]]
     for mean in means[1:]:
         g = x - mean
@@ -193,10 +193,10 @@ def test_a_save_holds_the_velocity_of_its_version_still(build: Build) -> None:
     world = build(SLOWMO, [[0], [1]], params=[9])
     world.run(0, {rank: Work(1, 8.0) for rank in range(2)})
     with world.root.begin_save(0) as view:
-        assert view.outer == OuterState(None, has_anchored=False)
+        assert view.outer == OuterState(None, steps_next=False)
     world.run(1, {rank: Work(1, 8.0) for rank in range(2)})
     with world.root.begin_save(1) as view:
-        assert view.outer == OuterState(None, has_anchored=True)
+        assert view.outer == OuterState(None, steps_next=True)
     world.run(2, {rank: Work(1, 4.0) for rank in range(2)})
     view = world.root.begin_save(2)
     world.run(3, {rank: Work(1, 0.0) for rank in range(2)})
@@ -233,7 +233,7 @@ def test_a_run_that_goes_on_from_a_save_has_the_bits_of_one_that_never_stopped(
         velocity = view.outer.velocity
         kept = Beginning(
             {Round.PARAMS: view.params.copy()},
-            OuterState(velocity if velocity is None else velocity.copy(), view.outer.has_anchored),
+            OuterState(velocity if velocity is None else velocity.copy(), view.outer.steps_next),
         )
     resumed = build(NESTEROV, [[0], [1]], wire=wire, beginning=kept, **shape)
     resumed.run(0, {rank: Work(int(rank == 0), 7.0) for rank in range(2)})

@@ -47,7 +47,7 @@ def test_a_stop_changes_no_bit_of_parameters_or_velocity(launch_ahead, words) ->
         "kind": kind,
         "lr": 0.7 if words is NESTEROV else 0.9,
         "momentum": 0.9,
-        "has_anchored": True,
+        "steps_next": True,
     }
     assert not again.texts("alert")
 

@@ -69,7 +69,7 @@ def save(stem, version=3, *, at="2031-01-01T00:00:00Z", job="charlm", epoch=1, v
         coverage=SavedCoverage(seed=5, batch_size=4, n_samples=100),
         rank_files=(rank_file,),
         created_at=at,
-        outer=SavedOuter(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, has_anchored=True),
+        outer=SavedOuter(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, steps_next=True),
     )
     write_bundle(
         stem,
@@ -179,14 +179,14 @@ def test_the_velocity_comes_with_the_values_where_the_rule_is_the_same(tmp_path)
     loaded = load(tmp_path, velocity=0.25, outer=NESTEROV)
     beginning = beginning_of(loaded, NESTEROV)
     assert beginning.outer.velocity.tolist() == [0.25] * 2 + [0.0] * 14
-    assert beginning.outer.has_anchored
+    assert beginning.outer.steps_next
     assert sorted(beginning.regions) == [Round.BUFFERS, Round.PARAMS]
     assert loaded.velocity is None
 
 
 def test_a_velocity_of_0_has_no_file_and_the_next_average_is_stepped(tmp_path):
     loaded = load(tmp_path, outer=NESTEROV)
-    assert beginning_of(loaded, NESTEROV).outer == OuterState(None, has_anchored=True)
+    assert beginning_of(loaded, NESTEROV).outer == OuterState(None, steps_next=True)
 
 
 def test_a_velocity_that_is_gone_or_of_another_rule_is_not_taken_up(tmp_path):
@@ -195,7 +195,7 @@ def test_a_velocity_that_is_gone_or_of_another_rule_is_not_taken_up(tmp_path):
         assert beginning_of(load(tmp_path, velocity=0.25, outer=outer), outer).outer is None
     (tmp_path / "model.outer.safetensors").unlink()
     loaded = reload(tmp_path, outer=NESTEROV)
-    assert beginning_of(loaded, NESTEROV).outer == OuterState(None, has_anchored=False)
+    assert beginning_of(loaded, NESTEROV).outer == OuterState(None, steps_next=False)
 
 
 def test_all_differences_are_in_the_refusal(tmp_path):

@@ -37,7 +37,7 @@ def train_by_hand(outer: OuterSpec) -> torch.Tensor:
     """Train replicas one after the other; step their mean with torch.optim.SGD.
 
     Its momentum is the outer velocity, its gradient the way from the mean to where the
-    window began. The first average is the anchor.
+    window began. The first average is taken as it is.
     """
     seat = Seat(envelope=envelope_for(adam_job(), WORLD, seed=SEED), rank=0)
     torch.manual_seed(seat.seed("model"))
