@@ -161,6 +161,8 @@ class RunSpec:
     save_path: str
     """Stem of the checkpoint files, on whichever host writes one."""
     micro_batch: int | None = None
+    nccl_in_place: bool = False
+    """On NCCL: averages overwrite the parameters while they run, and no buffer is kept."""
     keep_checkpoints: int = 2
     """Generations of checkpoint files that are kept, the newest included."""
     resume: ResumeSpec | None = None

@@ -65,6 +65,7 @@ def _train(order: RankOrder, channel: RankChannel, log: ProcessLog) -> int:
     from flodl_core.ids import ExitCode
     from flodl_core.messages.timing import Exiting
     from flodl_core.planes.star_client import StarClient
+    from flodl_core.roles.rank_fabric import make_port
     from flodl_core.training.device_use import DeviceWatch
     from flodl_core.training.load import JobSource, load_job
     from flodl_core.training.seat import Seat, share_cores
@@ -86,13 +87,15 @@ def _train(order: RankOrder, channel: RankChannel, log: ProcessLog) -> int:
             order.rank,
             envelope.world_size,
         )
+        port = make_port(order, seat, channel, log)
     except FlodlError as error:
         log.exception("could_not_begin", error)
         channel.post(Exiting(rank=order.rank, error=error.happened))
         return ExitCode.FAILED
     watch = DeviceWatch(channel, order.device)
     watch.start()
-    code = RankWorker(seat, job, star=star, channel=channel, log=log).run()
+    worker = RankWorker(seat, job, star=star, channel=channel, log=log, nccl=port)
+    code = worker.run()
     watch.stop()
     star.close()
     return code

@@ -12,6 +12,7 @@ class NcclPort:
     """What a rank on NCCL is given besides its star.
 
     Attributes:
+        listen: has every message of the coordinator shown to a function as it arrives.
         post: sends a message to the coordinator.
         note: takes what happened to a session: an event's name and one text.
         record: told of each collective; None where nobody wants to know.
@@ -22,6 +23,7 @@ class NcclPort:
     rank: Rank
     world_size: int
     fabric: Fabric
+    listen: Callable[[Callable[[object], None]], None]
     post: Callable[[object], None]
     note: Callable[[str, str], None]
     record: Callable[[str, str], None] | None = None

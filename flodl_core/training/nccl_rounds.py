@@ -72,6 +72,7 @@ class NcclRounds(RankRounds):
         self._recovered: Session | None = None
         self._strays: tuple[str, ...] = ()
         self.keeper = SessionKeeper(port.rank, port.fabric, post=port.post, note=port.note)
+        port.listen(self.keeper.heed)
         region = layout.region
         buffers = torch.zeros(layout.geometry.buffers_numel, device=region.device)
         self._regions = RankRegions(

@@ -102,7 +102,6 @@ def test_an_error_names_field_value_source_line_and_fix(place):
         ({"environ": {"FLODL_OPEN_ADMISSION": "maybe"}}, ["neither true nor false"]),
         ({"environ": {"FLODL_EPOCHS": " "}}, ["is empty"]),
         ({"flags": {"mode": "nccl_async"}}, ["run.mode", "(flag --mode)", "cpu_async"]),
-        ({"flags": {"mode": "nccl_cadence"}}, ["run.mode", "cpu_sync and cpu_cadence only"]),
         ({"flags": {"mode": "sync"}}, ["no such mode", "cpu_cadence"]),
         ({"flags": {"min_rank_start": 1}}, ["join.min_rank_start = 1 (flag --min-rank-start)"]),
         ({"flags": {"devices": "gpu"}}, ["run.devices = 'gpu' (flag --devices)"]),
