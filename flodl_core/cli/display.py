@@ -56,7 +56,7 @@ class Display:
 
     def say(self, line: str) -> None:
         """Show one line."""
-        text = show_untrusted(" ".join(line.split()))
+        text = show_untrusted(" ".join(line.splitlines()).rstrip())
         self._try(lambda: self._tell(text))
 
     def finish(self, summary: RunSummary) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import anyio
+
 from flodl_core.checkpoint.bundle import check_writable, stem_of
 from flodl_core.checkpoint.generations import BUNDLE_SUFFIXES
 from flodl_core.checkpoint.resume import RunNumbers
@@ -22,6 +24,7 @@ from flodl_core.config.mode import resolve_mode
 from flodl_core.config.placement import host_labels, place_ranks
 from flodl_core.config.tls_rules import review_nccl
 from flodl_core.config.window import WindowConfig, join_warnings, resolve_join, trains_solo
+from flodl_core.config.workers import PlacementKind
 from flodl_core.dispatch.epoch_plan import refuse_splits
 from flodl_core.errors import CheckpointError, ConfigError
 from flodl_core.ids import HostName, Mode, RunId
@@ -31,6 +34,7 @@ from flodl_core.roles.formation import RunPlan, outer_spec
 from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
+from flodl_core.roles.placing import Placed, hosts_here, place_hosts
 from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.roles.run_parts import check_port
 from flodl_core.roles.run_room import RunRoom
@@ -84,7 +88,8 @@ async def launch(
     facts = await ask_inspector(
         named.ref, named.path, env=job_environment(run.data), timeout_s=run.inspect_timeout_s
     )
-    devices = place_ranks(run, facts.devices, source=str(loaded.resolved["run.devices"].source))
+    here = hosts_here(run)
+    devices = place_ranks(here, facts.devices, source=str(loaded.resolved["run.devices"].source))
     _refuse_sizes(loaded, facts)
     window = _window(loaded, devices.devices)
     mode = resolve_mode(
@@ -105,8 +110,8 @@ async def launch(
         speed_ratio=run.speed_ratio is not None,
         partition_ratios=bool(run.partition_ratios),
     )
-    if mode.mode is Mode.CPU_CADENCE:
-        _refuse_counts(loaded, window)
+    if run.placement is PlacementKind.LOCAL:
+        _refuse_counts(loaded, window, mode.mode)
     resume = None
     if wanted is not None and found is not None:
         resume = load_resume(
@@ -124,6 +129,7 @@ async def launch(
     run_id = RunId(secrets.token_hex(RUN_ID_BYTES))
     name = run.name or _job_label(named)
     directory = RunDirectory.create(Path(run.run_dir), name, run_id)
+    placed: Placed | None = None
     try:
         run_secrets = make_secrets(join)
         directory.write_token(run_secrets.join_token.text())
@@ -131,7 +137,12 @@ async def launch(
         stem = stem or directory.checkpoint_stem
         directory.write_save_stem(stem)
         _try_saving(stem, facts, loaded)
-        labels = host_labels(platform.node() or "host", run.hosts)
+        placed = await place_hosts(loaded, named, facts, directory=directory, say=say)
+        if placed is not None:
+            join = placed.join
+            window = _window(loaded, (*devices.devices, *placed.hosts.devices.values()))
+            _refuse_counts(loaded, window, mode.mode)
+        labels = host_labels(platform.node() or "host", here.hosts)
         room = RunRoom(
             RunPlan(
                 run_id=run_id,
@@ -151,6 +162,8 @@ async def launch(
                 hosts=dict(zip(map(HostName, labels), devices.devices, strict=True)),
                 job=LocalJob(ref=named.ref, path=named.path, facts=facts),
                 job_text=_job_for_children(named, run.job),
+                placed=placed.hosts if placed is not None else None,
+                config_file=loaded.config_file,
                 is_verbose=is_verbose,
             ),
             join=join,
@@ -161,6 +174,10 @@ async def launch(
         exit_code, summary = await room.run(show=show, say=say)
         return LaunchResult(exit_code=exit_code, summary=summary)
     finally:
+        if placed is not None:
+            placed.hosts.kill_all()
+            with anyio.CancelScope(shield=True):
+                await placed.hosts.finish(0)
         directory.close()
 
 
@@ -205,9 +222,10 @@ def _job_for_children(named: NamedJob, text: str) -> str:
 
 def _window(loaded: LoadedRun, devices: tuple[tuple[str, ...], ...]) -> WindowConfig:
     """Return the window's numbers; one local rank alone needs nobody to wait for."""
-    join = loaded.join
+    join, placement = loaded.join, loaded.run.placement
     config = resolve_join(join, sum(len(host) for host in devices))
-    if not trains_solo(join, local_ranks=len(devices[0]), hosts=len(devices)):
+    is_here = placement is PlacementKind.LOCAL
+    if not is_here or not trains_solo(join, local_ranks=len(devices[0]), hosts=len(devices)):
         return config
     return WindowConfig(
         min_rank_start=1,
@@ -238,13 +256,15 @@ def _refuse_sizes(loaded: LoadedRun, facts: JobFacts) -> None:
         )
 
 
-def _refuse_counts(loaded: LoadedRun, window: WindowConfig) -> None:
+def _refuse_counts(loaded: LoadedRun, window: WindowConfig, mode: Mode) -> None:
     """Refuse pinned counts that are not one a rank, where the number of ranks is known.
 
     Raises:
         ConfigError: they are more or fewer than the ranks that close the window.
     """
     counts, ranks = loaded.run.pin_counts, window.target_ranks
+    if mode is not Mode.CPU_CADENCE:
+        return
     if counts and ranks is not None and len(counts) != ranks:
         raise ConfigError(
             "pin_counts",

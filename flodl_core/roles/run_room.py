@@ -104,7 +104,7 @@ class RunRoom:
         self._join = join
         self._secrets = secrets
         self._directory = directory
-        self._host_names = tuple(hosts.hosts)
+        self._host_names = hosts.names
         self._start_mode = None if window.min_rank_start == 1 else window.start_mode
         env = job_environment(plan.config.data)
         level = Level.DEBUG if hosts.is_verbose else Level.INFO

@@ -8,14 +8,17 @@ cannot come.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.abc
 
 from flodl_core.config.join_token import JoinToken
+from flodl_core.config.keys import ENV_CONFIG_FILE
 from flodl_core.errors import FlodlError, RunLostError
 from flodl_core.ids import ClusterPhase, HostName
 from flodl_core.membership.events import Aborted
+from flodl_core.placement.placed_hosts import PlacedHosts
 from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.host_children import HostFacts
 from flodl_core.roles.host_join import LocalJob
@@ -43,6 +46,25 @@ class HostPlan:
     job_text: str
     """The job as the agents on this machine are told it."""
     is_verbose: bool
+    placed: PlacedHosts | None = None
+    """Hosts on other machines that have passed their preflight."""
+    config_file: Path | None = None
+    """The settings file that was read, for the agents on this machine."""
+
+    @property
+    def names(self) -> tuple[HostName, ...]:
+        """Labels of all hosts, in the order in which they join."""
+        return (*self.hosts, *(self.placed.devices if self.placed is not None else ()))
+
+
+class HostGroup(Protocol):
+    """Hosts of one placement, once they are started."""
+
+    async def finish(self, grace_s: Seconds) -> None:
+        """Wait for every host to end by itself; end what is left after `grace_s`."""
+
+    def kill_all(self) -> None:
+        """End every host at once."""
 
 
 class StartedHosts:
@@ -97,7 +119,7 @@ class StartedHosts:
             dialled,
             token_path=self._directory.token_path,
             job=self._hosts.job_text,
-            env=self._env,
+            env=self._agents_env(),
             output_path=self._directory.output_path,
             run_dir=self._directory.path / "hosts",
         )
@@ -108,17 +130,27 @@ class StartedHosts:
             attach=attach,
         )
         tasks.start_soon(self._run_own, own, dialled, token, on_failed)
-        tasks.start_soon(self._start_agents, tasks)
+        tasks.start_soon(self._start_others, tasks, token.text())
 
     async def finish(self, grace_s: Seconds = HOSTS_END_S) -> None:
         """Wait for every agent to end by itself; end what is left after `grace_s`."""
-        if self._agents is not None:
-            await self._agents.finish(grace_s)
+        async with anyio.create_task_group() as ending:
+            for one in self._groups():
+                ending.start_soon(one.finish, grace_s)
 
     def kill_all(self) -> None:
         """Kill every agent that is left; its own children die with it."""
-        if self._agents is not None:
-            self._agents.kill_all()
+        for one in self._groups():
+            one.kill_all()
+
+    def _groups(self) -> list[HostGroup]:
+        groups = (self._agents, self._hosts.placed)
+        return [one for one in groups if one is not None]
+
+    def _agents_env(self) -> dict[str, str]:
+        """Return the environment of agents here: they read the settings file that this one did."""
+        file = self._hosts.config_file
+        return self._env if file is None else {**self._env, ENV_CONFIG_FILE: str(file)}
 
     def _own_facts(self) -> HostFacts:
         plan = self._plan
@@ -146,7 +178,7 @@ class StartedHosts:
             self._log.error("own_host_failed", reason=error.happened)
             on_failed(error)
 
-    async def _start_agents(self, tasks: anyio.abc.TaskGroup) -> None:
+    async def _start_others(self, tasks: anyio.abc.TaskGroup, token: str) -> None:
         assert self._agents is not None
         others = dict(self._hosts.hosts)
         own = self._plan.local_host
@@ -159,6 +191,13 @@ class StartedHosts:
             on_ended=self._agent_ended,
             tasks=tasks,
         )
+        if self._hosts.placed is not None:
+            await self._hosts.placed.start(
+                token=token,
+                until_joined=self._until_joined,
+                on_ended=self._placed_ended,
+                tasks=tasks,
+            )
 
     async def _until_joined(self, host: HostName) -> bool:
         ledger = self._window.ledger
@@ -169,9 +208,11 @@ class StartedHosts:
         return False
 
     def _agent_ended(self, host: HostName, ended: str) -> None:
+        self._placed_ended(host, ended, _last_line(self._directory.output_path(f"{host}-agent")))
+
+    def _placed_ended(self, host: HostName, ended: str, said: str) -> None:
         self._log.info("agent_ended", host=host, status=ended)
         if self._window.ledger.phase in _OPEN:
-            said = _last_line(self._directory.output_path(f"{host}-agent"))
             self._window.take(
                 Aborted(reason=f"the agent of host {host} ended with {ended}: {said}")
             )

@@ -1,0 +1,1 @@
+"""Hosts that the launcher starts on other machines, over ssh, Slurm, Ray or Kubernetes."""
