@@ -49,7 +49,9 @@ def test_a_rank_that_holds_the_interpreter_is_busy_and_stays(start) -> None:
 def test_the_same_rank_is_lost_at_the_ceiling_when_it_is_stopped_and_leaves_when_it_returns(
     start,
 ) -> None:
-    world = start(*WORDS, options={"burn_s": BURN_S}, park="rank1:compute:6")
+    passes = 60  # long enough for the victim's return to be a part of the run
+    words = (*WORDS, "--epochs", str(passes))
+    world = start(*words, options={"burn_s": BURN_S}, park="rank1:compute:6")
     until_busy(world, 1)
     world.until_parked("rank1", "compute")
     world.run.until("the rank answers", lambda: states(world)[1] != "busy", SHORT_S)
@@ -63,7 +65,7 @@ def test_the_same_rank_is_lost_at_the_ceiling_when_it_is_stopped_and_leaves_when
     assert world.finish() == 0
     assert logged(world.run.directory, "launcher", "rank_exited rank=1 code=0 signal=none")
     (world.marks / "rank1.digest").unlink()
-    world.check_whole()
+    world.check_whole(passes)
     world.check_survivors((0, 2, 3))
     assert world.run.summary["alerts"] == {"rank_lost": 1}
 
