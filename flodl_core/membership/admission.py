@@ -127,6 +127,16 @@ def _same_vendor(hello: JoinHello, _: Sequence[Member], expected: Expected) -> R
     )
 
 
+def _has_gpus(hello: JoinHello, _: Sequence[Member], expected: Expected) -> Refused | None:
+    other = next((name for name in hello.local_devices if not name.startswith("cuda")), None)
+    if not expected.needs_gpus or other is None:
+        return None
+    return Refused(
+        reason=f"no GPU: the run averages with NCCL, and a rank here would have {_shown(other)}",
+        fix="join with --devices cuda, or launch the run with --mode cpu_cadence",
+    )
+
+
 def _same_run(hello: JoinHello, _: Sequence[Member], expected: Expected) -> Refused | None:
     if hello.run_id is None or expected.run_id is None or hello.run_id == expected.run_id:
         return None
@@ -185,6 +195,7 @@ _TESTS: Final[tuple[_Test, ...]] = (
     _devices_differ,
     _host_is_new,
     _same_dataset,
+    _has_gpus,
     _same_vendor,
     _same_run,
     _same_nccl,

@@ -15,18 +15,27 @@ from flodl_core.messages.job import Geometry, JobFacts
 from flodl_core.messages.join import JoinHello
 
 
-def expect_job(facts: JobFacts, *, run_id: RunId, mode: Mode | None, wire_dtype: str) -> Expected:
+def expect_job(
+    facts: JobFacts,
+    *,
+    run_id: RunId,
+    mode: Mode | None,
+    wire_dtype: str,
+    needs_gpus: bool = False,
+) -> Expected:
     """Return what every host of a run must agree with.
 
     Args:
         facts: of the launcher's own inspection.
         run_id: of this run.
         mode: None while it is decided at forming.
+        needs_gpus: whether every rank must have one.
         wire_dtype: of the parameters between hosts.
     """
     return Expected(
         run_id=run_id,
         mode=mode,
+        needs_gpus=needs_gpus,
         wire_dtype=wire_dtype,
         n_samples=facts.n_samples,
         dataset_sig=facts.dataset_sig,

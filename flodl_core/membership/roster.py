@@ -32,6 +32,8 @@ class Expected:
     run_id: RunId | None = None
     mode: Mode | None = None
     """None while the mode is decided at forming: tests of NCCL modes refuse nothing."""
+    needs_gpus: bool = False
+    """Whether every rank must have a GPU."""
     wire_dtype: str | None = None
     n_samples: int | None = None
     dataset_sig: str | None = None

@@ -6,11 +6,12 @@ a machine.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 import anyio
 
 from flodl_core.coordinator.machine import Coordinator
-from flodl_core.ids import ClusterPhase
+from flodl_core.ids import ClusterPhase, Mode
 from flodl_core.membership.ledger import MembershipLedger
 from flodl_core.messages.join import HostStats
 from flodl_core.net import clock
@@ -79,6 +80,10 @@ class StatusBoard:
         self._changed = anyio.Event()
         self._stats: dict[int, tuple[Seconds, HostStats]] = {}
         self._resources: dict[int, ResourceState] = {}
+
+    def name_mode(self, mode: Mode, reason: str) -> None:
+        """Learn the mode of the world that formed."""
+        self._facts = replace(self._facts, mode=mode.value, mode_reason=reason)
 
     def document(self) -> StateDocument:
         """Compose the document of this moment."""

@@ -34,6 +34,7 @@ from flodl_core.roles.formation import RunPlan, outer_spec
 from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
+from flodl_core.roles.mode_choice import review_devices
 from flodl_core.roles.placing import Placed, hosts_here, place_hosts
 from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.roles.run_parts import check_port
@@ -92,23 +93,22 @@ async def launch(
     devices = place_ranks(here, facts.devices, source=str(loaded.resolved["run.devices"].source))
     _refuse_sizes(loaded, facts)
     window = _window(loaded, devices.devices)
-    mode = resolve_mode(
-        run.mode,
-        is_alone=window.target_ranks == 1,
-        source=str(loaded.resolved["run.mode"].source),
-    )
+    mode_source = str(loaded.resolved["run.mode"].source)
+    mode = resolve_mode(run.mode, is_alone=window.target_ranks == 1, source=mode_source)
     review_nccl(
         mode.mode,
         has_tls=join.tls,
         is_insecure=join.insecure_nccl,
         crosses_hosts=not is_loopback_address(join.bind),
-        source=str(loaded.resolved["run.mode"].source),
+        source=mode_source,
     )
+    review_devices(mode.mode, devices.devices, source=mode_source)
     review_hints(
         mode=mode.mode,
         pin_counts=bool(run.pin_counts),
         speed_ratio=run.speed_ratio is not None,
         partition_ratios=bool(run.partition_ratios),
+        for_async=run.given_for_async,
     )
     if run.placement is PlacementKind.LOCAL:
         _refuse_counts(loaded, window, mode.mode)
@@ -263,7 +263,7 @@ def _refuse_counts(loaded: LoadedRun, window: WindowConfig, mode: Mode) -> None:
         ConfigError: they are more or fewer than the ranks that close the window.
     """
     counts, ranks = loaded.run.pin_counts, window.target_ranks
-    if mode is not Mode.CPU_CADENCE:
+    if not mode.has_counts:
         return
     if counts and ranks is not None and len(counts) != ranks:
         raise ConfigError(

@@ -27,6 +27,7 @@ from flodl_core.roles.board import StatusBoard
 from flodl_core.roles.exposure import ExposureWatch
 from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.history import Place, RunHistory
+from flodl_core.roles.mode_choice import is_open, needs_gpus
 from flodl_core.roles.operator_desk import OperatorActions, operator_routes, reading_routes
 from flodl_core.roles.publishing import RunFacts
 from flodl_core.roles.run_secrets import RunSecrets
@@ -125,7 +126,8 @@ def make_ledger(
         expect_job(
             plan.facts,
             run_id=plan.run_id,
-            mode=plan.mode,
+            mode=None if is_open(plan) else plan.mode,
+            needs_gpus=needs_gpus(plan.mode) and not is_open(plan),
             wire_dtype=plan.config.wire_dtype.value,
         ),
         configured_hosts=hosts,

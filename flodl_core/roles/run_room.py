@@ -44,6 +44,7 @@ from flodl_core.roles.board import StatusBoard
 from flodl_core.roles.controller import Controller
 from flodl_core.roles.formation import RunPlan, compose_envelope, make_coordinator, seats_of
 from flodl_core.roles.host_life import Attached
+from flodl_core.roles.mode_choice import choose_for
 from flodl_core.roles.operator_desk import OperatorActions
 from flodl_core.roles.operators import RunOperators
 from flodl_core.roles.rank_ends import RankEnds
@@ -228,7 +229,7 @@ class RunRoom:
             on_served=watch_exposure(self._secrets, self._records, self._say),
         )
         number = port.listen().port
-        self._board.port = number
+        self._board.watch_port(number, drops=port.drops, refused_requests=app.refusals)
         self._board.join = join_settings(self._plan, self._join, self._window_config, number)
         self._dialled = join_host_port(dialled_host(self._join.bind), number)
         self._directory.write_port(number, address=self._dialled)
@@ -245,13 +246,15 @@ class RunRoom:
     # -- what the window tells -----------------------------------------------------
 
     def _formed(self, formed: FormWorld) -> None:
-        envelope = compose_envelope(self._plan, formed, controller=self._dialled)
+        plan = self._plan = choose_for(self._plan, formed, self._join)
+        self._board.name_mode(plan.mode, plan.mode_reason)
+        envelope = compose_envelope(plan, formed, controller=self._dialled)
         try:
-            coordinator = make_coordinator(self._plan, envelope, formed.roster)
+            coordinator = make_coordinator(plan, envelope, formed.roster)
         except ConfigError as error:
             self._fail(error)
             return
-        for line in self._plan.changes_in(envelope):
+        for line in plan.changes_in(envelope):
             self._say(line)
         self._board.coordinator = coordinator
         services = RunServices(
@@ -384,10 +387,7 @@ class RunRoom:
 
     def _tail_samples(self) -> int:
         """Return the samples left out over all passes that the run has, or had to come."""
-        if self._controller is None:
-            return 0
-        training = self._controller.coordinator.view(clock.now()).training
-        return training.tail_samples * (training.epochs // training.epoch_splits)
+        return self._controller.tail_samples(clock.now()) if self._controller is not None else 0
 
     def _tell_end(self) -> None:
         """Publish how the run ended while its port can still be read."""

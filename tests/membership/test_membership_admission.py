@@ -74,6 +74,12 @@ CASES = [
         "dataset_version",
     ),
     (
+        {"local_devices": ("cuda:0", "cpu:0")},
+        replace(NCCL, needs_gpus=True),
+        "no GPU: the run averages with NCCL, and a rank here would have 'cpu:0'",
+        "--devices cuda",
+    ),
+    (
         {"torch_variant": "2.6.0+rocm6.2"},
         NCCL,
         "vendor mismatch: the run averages with NCCL on NVIDIA",
