@@ -13,10 +13,9 @@ from typing import Final
 
 from flodl_core.config.keys import JOB_ARGS, KEYS, Key
 from flodl_core.config.load import LoadedRun, load_run
-from flodl_core.config.mode import AVAILABLE
 from flodl_core.config.values import AUTO
 from flodl_core.errors import ConfigError
-from flodl_core.ids import StartMode
+from flodl_core.ids import Mode, StartMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +30,12 @@ class FormField:
     choices: tuple[str, ...] = ()
     """The words that it takes, where they are few."""
     short: str = ""
-    """What it is where `choices` do not say it, at most 35 cells."""
+    """What it is where `choices` do not say it or are too many, at most 35 cells."""
 
     @property
     def meaning(self) -> str:
         """What stands beside the field while nothing is wrong."""
-        return ", ".join(self.choices) or self.short
+        return self.short or ", ".join(self.choices)
 
 
 FORM_FIELDS: Final = (
@@ -45,7 +44,8 @@ FORM_FIELDS: Final = (
         name="mode",
         label="mode",
         dotted="run.mode",
-        choices=(AUTO, *(mode.value for mode in AVAILABLE)),
+        choices=(AUTO, *(mode.value for mode in Mode)),
+        short="auto, cpu_cadence, nccl_cadence, …",
     ),
     FormField(
         name="hosts", label="hosts", dotted="run.hosts", short="hosts started on this machine"

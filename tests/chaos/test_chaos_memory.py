@@ -1,7 +1,6 @@
 """A rank that takes more memory than its host has: the kernel ends it, and that is told."""
 
 import json
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,6 +52,6 @@ def test_a_rank_without_memory_is_named_and_the_other_trains_its_samples(
         death = json.loads(Path(f"{run.stem}.rank1.death.json").read_text())
         assert (death["kind"], death["signal"]) == ("out_of_memory", "SIGKILL")
         assert [row["state"] for row in run.summary["ranks"]] == ["done", "lost"]
-        assert os.path.exists(run.stem.with_name("consensus.safetensors"))
+        assert run.stem.with_name("consensus.safetensors").exists()
     finally:
         run.destroy()
