@@ -74,12 +74,6 @@ CASES = [
         "dataset_version",
     ),
     (
-        {"local_devices": ("cuda:0", "cpu:0")},
-        replace(NCCL, needs_gpus=True),
-        "no GPU: the run averages with NCCL, and a rank here would have 'cpu:0'",
-        "--devices cuda",
-    ),
-    (
         {"torch_variant": "2.6.0+rocm6.2"},
         NCCL,
         "vendor mismatch: the run averages with NCCL on NVIDIA",
@@ -120,6 +114,15 @@ def test_the_first_failing_test_decides_whatever_else_is_wrong(chosen):
             changes.setdefault(name, value)
     found = refusal(hello(**changes), (member(hello("taken")),), replace(NCCL, model_entries=()))
     assert CASES[min(chosen)][2].split(":")[0] in found.reason
+
+
+def test_a_host_without_a_gpu_for_each_rank_is_refused_where_all_need_one():
+    strict = replace(NCCL, needs_gpus=True)
+    found = refusal(hello(local_devices=("cuda:0", "cpu:0")), expected=strict)
+    assert "a rank here would have 'cpu:0'" in found.reason
+    assert "--devices cuda" in found.fix
+    gpus = hello(local_devices=("cuda:0", "cuda:1"), torch_variant="2.6.0+cu126")
+    assert review_admission(gpus, (), strict) == Admitted()
 
 
 def test_two_hundred_and_fifty_six_devices_are_admitted():
