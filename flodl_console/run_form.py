@@ -45,7 +45,7 @@ FORM_FIELDS: Final = (
         label="mode",
         dotted="run.mode",
         choices=(AUTO, *(mode.value for mode in Mode)),
-        short="auto, cpu_cadence, nccl_cadence, …",
+        short="auto, cpu_ or nccl_ and its pace",
     ),
     FormField(
         name="hosts", label="hosts", dotted="run.hosts", short="hosts started on this machine"
