@@ -38,25 +38,38 @@ def command(
     """Bring this host's devices into the run at HOST:PORT and stay until it has ended.
 
     The token is read from --token-file or FLODL_TOKEN, never from the words of
-    the command, which everybody on this machine can read.
+    the command, which everybody on this machine can read. Exit codes: 0 the run
+    is over, 3 refused for good, 6 try again later, 7 the run was lost; with
+    --persist only a signal ends it.
     """
     from flodl_core.cli.lines import write_line
     from flodl_core.config.load import load_agent
 
     tie_if_child()
-    loaded = load_agent(
-        {**flags, "controller": controller},
-        config_file=config_file,
-    )
+    given = {**flags, "controller": controller}
+    loaded = load_agent(given, config_file=config_file)
+    import functools
+
     import anyio
 
+    from flodl_core.net.dial import DialPolicy
     from flodl_core.roles.agent import Agent
+    from flodl_core.roles.persist import persist
     from flodl_core.telemetry.line_file import show_untrusted
 
     def say(line: str) -> None:
         write_line(show_untrusted(line))
 
-    return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
+    if not loaded.agent.persist:
+        return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
+
+    def make_agent() -> Agent:
+        now_loaded = load_agent(given, config_file=config_file)
+        return Agent(now_loaded, say, is_verbose=is_verbose, patience=DialPolicy(attempts=1))
+
+    loop = functools.partial(persist, make_agent, say=say, scale=loaded.net.timeout_scale)
+    anyio.run(loop, backend="asyncio")
+    return 0
 
 
 def tie_if_child() -> None:

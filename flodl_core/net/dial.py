@@ -18,6 +18,8 @@ from flodl_core.units import Seconds
 ATTEMPTS: Final = 60
 PAUSE_S: Final = 0.5
 SMALLEST_SCALE: Final = 0.1
+PERSIST_FIRST_S: Final[Seconds] = 5.0
+PERSIST_LONGEST_S: Final[Seconds] = 60.0
 
 T = TypeVar("T")
 
@@ -60,6 +62,20 @@ def dial_policy(scale: float) -> DialPolicy:
     """
     _require_scale(scale)
     return DialPolicy(attempts=max(1, math.ceil(ATTEMPTS * scale)))
+
+
+def persist_pause_s(failed: int, scale: float) -> Seconds:
+    """Return how long a host that is there for every run pauses before it dials again.
+
+    5, 10, 20, 40, then 60 s, times the scale.
+
+    Args:
+        failed: dials in a row that led into no run; 0 after a run, 1 after the first.
+        scale: finite and at least 0.1.
+    """
+    _require_scale(scale)
+    doublings = min(max(failed - 1, 0), 10)
+    return min(PERSIST_FIRST_S * (1 << doublings), PERSIST_LONGEST_S) * scale
 
 
 def scaled_deadline_s(base_s: Seconds, scale: float) -> int:

@@ -115,11 +115,13 @@ async def open_tcp(host: str, port: int, *, connect_s: Seconds = CONNECT_S) -> B
         NoAnswerError: nothing came back within `connect_s`, or no road leads there.
     """
     failure: OSError | None = None
+    is_resolved = False
     with anyio.move_on_after(connect_s):
         try:
             found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
             raise dial_error(error, host, port) from error
+        is_resolved = True
         for family, _, _, _, sockaddr in found:
             try:
                 return await _open_one(family, sockaddr)
@@ -127,6 +129,11 @@ async def open_tcp(host: str, port: int, *, connect_s: Seconds = CONNECT_S) -> B
                 failure = error
     if failure is not None:
         raise dial_error(failure, host, port) from failure
+    if not is_resolved:
+        raise UnknownHostError(
+            f"the host name {host} was not resolved within {connect_s:g} s",
+            fix="look whether the name server answers, or write the IP address.",
+        )
     raise no_answer(host, port, waited_s=connect_s)
 
 

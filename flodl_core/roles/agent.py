@@ -23,8 +23,10 @@ from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import Accept, Offer
 from flodl_core.net.addresses import join_host_port, parse_host_port
 from flodl_core.net.children import Child, job_environment
-from flodl_core.net.dial import FailedAttempt, dial, dial_policy
+from flodl_core.net.dial import DialPolicy, FailedAttempt, dial, dial_policy
+from flodl_core.net.handshake import DialTimes
 from flodl_core.net.join_link import JoinLink, connect_join
+from flodl_core.net.tcp import HungUpError, NobodyListensError
 from flodl_core.roles.error_groups import innermost
 from flodl_core.roles.exposure import ExposureWatch
 from flodl_core.roles.host_children import HostFacts, start_child
@@ -33,8 +35,13 @@ from flodl_core.roles.host_life import Attached, FoldingEnd, HostLife
 from flodl_core.roles.inspection import ask_inspector
 from flodl_core.roles.orders import RelayEnds, RelayOrder
 from flodl_core.roles.rank_ends import RankEnds, close_ends
+from flodl_core.roles.tunnel import explain_through, open_tunnel
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.training.job_name import FILE, NamedJob, name_job
+from flodl_core.units import Seconds
+
+CONNECT_S: Seconds = 2.5
+"""Of one dial; which of the causes it is must be told within three seconds."""
 
 
 class AgentInterruptedError(FlodlError):
@@ -50,12 +57,20 @@ class Agent:
         loaded: what the command was told.
         say: takes one line for the person who started it.
         is_verbose: whether children log at debug level.
+        patience: how often it dials; many times, at short pauses, if None.
     """
 
     def __init__(
-        self, loaded: LoadedAgent, say: Callable[[str], None], *, is_verbose: bool = False
+        self,
+        loaded: LoadedAgent,
+        say: Callable[[str], None],
+        *,
+        is_verbose: bool = False,
+        patience: DialPolicy | None = None,
     ) -> None:
         self._config = loaded.agent
+        self._patience = patience or dial_policy(loaded.net.timeout_scale)
+        self.was_admitted = False
         self._scale = loaded.net.timeout_scale
         self._say = say
         self._is_verbose = is_verbose
@@ -70,13 +85,22 @@ class Agent:
             RefusedError, TransientJoinError, RunLostError, ConfigError, JobError: as named.
         """
         address = parse_host_port(self._config.controller)
+        if self._config.ssh is None:
+            return await self._run(*address)
+        async with open_tunnel(self._config.ssh, address) as near:
+            self._say(
+                f"a tunnel through ssh {self._config.ssh} leads to {join_host_port(*address)}"
+            )
+            return await self._run(*near)
+
+    async def _run(self, host: str, port: int) -> int:
         link = await dial(
-            lambda: self._dial(*address), dial_policy(self._scale), on_failed=self._tell_failed
+            lambda: self._dial(host, port), self._patience, on_failed=self._tell_failed
         )
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._watch_signals)
-                await self._live(link, join_host_port(*address))
+                await self._live(link, join_host_port(host, port))
                 tasks.cancel_scope.cancel()
         except* FlodlError as group:
             raise innermost(group) from None
@@ -91,12 +115,18 @@ class Agent:
         fingerprint = token.fingerprint if token is not None else None
         if fingerprint is None and pinned is not None:
             fingerprint = bytes.fromhex(pinned)
-        link = await connect_join(
-            host,
-            port,
-            token=token.secret if token is not None else None,
-            fingerprint=fingerprint,
-        )
+        try:
+            link = await connect_join(
+                host,
+                port,
+                token=token.secret if token is not None else None,
+                fingerprint=fingerprint,
+                times=DialTimes(connect_s=CONNECT_S * self._scale),
+            )
+        except (NobodyListensError, HungUpError) as error:
+            if self._config.ssh is None:
+                raise
+            raise explain_through(self._config.ssh, self._config.controller) from error
         if fingerprint is None:
             self._exposure.served(link.peer.address)
         return link
@@ -157,6 +187,7 @@ class Agent:
         return LocalJob(ref=named.ref, path=named.path, facts=facts), devices
 
     def _admitted(self, accept: Accept, run_id: RunId) -> None:
+        self.was_admitted = True
         self._say(
             f"joined run {run_id} as {self._host}, ranks: {len(accept.ranks)}; waiting for the "
             f"world to form, at most {accept.formation_wait_s:.0f} s"

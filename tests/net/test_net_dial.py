@@ -5,7 +5,13 @@ import math
 import pytest
 
 from flodl_core.errors import RefusedError, TransientJoinError
-from flodl_core.net.dial import DialPolicy, dial, dial_policy, scaled_deadline_s
+from flodl_core.net.dial import (
+    DialPolicy,
+    dial,
+    dial_policy,
+    persist_pause_s,
+    scaled_deadline_s,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -75,3 +81,9 @@ async def test_a_refusal_for_good_is_not_tried_again():
     with pytest.raises(RefusedError):
         await dial(attempt, DialPolicy(attempts=4, pause_s=0))
     assert len(calls) == 1
+
+
+def test_a_host_for_every_run_pauses_from_five_seconds_to_a_minute():
+    assert [persist_pause_s(failed, 1.0) for failed in range(8)] == [5, 5, 10, 20, 40, 60, 60, 60]
+    assert persist_pause_s(10_000, 2.0) == 120
+    assert persist_pause_s(0, 0.1) == 0.5

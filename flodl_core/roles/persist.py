@@ -1,0 +1,83 @@
+"""A host that is there for every run: it joins, trains, and dials again for the next one.
+
+    dial ─▶ run ─▶ pause ─▶ dial …        pause: 5, 10, 20, 40, 60, 60 … s; 5 after a run
+What it is: a loop around the agent. Each turn reads the settings anew, so that a token file
+that was written for the next run is the one that is used, and begins with a fresh Offer:
+nothing of one run is carried into another.
+What it is not: the agent, or a service manager; a signal ends it.
+Who drives it: `flodl join --persist`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import anyio
+
+from flodl_core.errors import (
+    ConfigError,
+    FlodlError,
+    JobError,
+    RefusedError,
+    RunLostError,
+    TransientJoinError,
+)
+from flodl_core.net.dial import persist_pause_s
+from flodl_core.units import Seconds
+
+_NEXT = (TransientJoinError, RunLostError, RefusedError, JobError)
+"""What another turn may find otherwise: another run, another token, another copy of the job."""
+
+
+class JoiningAgent(Protocol):
+    """An agent as this loop drives it."""
+
+    @property
+    def was_admitted(self) -> bool:
+        """Whether the run let it in."""
+
+    async def run(self) -> int:
+        """Join and stay until the run has ended."""
+
+
+async def persist(
+    make_agent: Callable[[], JoiningAgent],
+    *,
+    say: Callable[[str], None],
+    scale: float,
+    sleep: Callable[[Seconds], Awaitable[None]] = anyio.sleep,
+) -> None:
+    """Join one run after another, until cancelled or a signal ends it.
+
+    Args:
+        make_agent: reads the settings and makes the agent of one turn.
+        say: takes one line for the person who started it.
+        scale: of all pauses.
+        sleep: waits between two turns.
+
+    Raises:
+        FlodlError: an error that no other turn could find otherwise, at the first turn also
+            a setting that cannot be used.
+    """
+    failed = 0
+    is_first = True
+    while True:
+        agent: JoiningAgent | None = None
+        try:
+            agent = make_agent()
+            is_first = False
+            await agent.run()
+            why = "the run is over"
+        except ConfigError as error:
+            if is_first:
+                raise
+            why = _line(error)
+        except _NEXT as error:
+            why = _line(error)
+        failed = 0 if agent is not None and agent.was_admitted else failed + 1
+        pause_s = persist_pause_s(failed, scale)
+        say(f"{why}; dialling again in {pause_s:g} s")
+        await sleep(pause_s)
+
+
+def _line(error: FlodlError) -> str:
+    return f"{error.happened} ({error.fix})" if error.fix else error.happened
