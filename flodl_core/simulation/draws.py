@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from flodl_core.coordinator.events import StopKind
 from flodl_core.dispatch.seeds import derive_seed
-from flodl_core.ids import CallbackPolicy, ExitCode, GuardKind, Mode
+from flodl_core.ids import CallbackPolicy, ExitCode, GuardKind, Mode, OuterKind
+from flodl_core.messages.job import OuterSpec
 from flodl_core.simulation.lanes import Delays
 from flodl_core.simulation.scenario import (
     BETWEEN_HOSTS,
@@ -91,6 +92,7 @@ def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
         meta=draw("meta").random() < 0.7,
         relax_up=draw("relax").random() < 0.3,
         overshoot=draw("overshoot").choice((None, None, 0, 1, 6)) if runs_on else None,
+        outer=_draw_outer(draw),
         easgd_alpha=draw("alpha").choice((0.5, 0.5, 0.25, 1.0)) if runs_on else None,
         skip_share=draw("skips").choice((0.0, 0.0, 0.0, 0.2)),
         link_delays=Delays(0.02, 2.0, 0.05) if nasty else BETWEEN_HOSTS,
@@ -108,6 +110,17 @@ def draw_scenario(seed: int, mode: Mode = Mode.CPU_SYNC) -> Scenario:
         wire=seed % 7 == 0,
         faults=faults,
         orders=_draw_orders(draw, hosts),
+    )
+
+
+def _draw_outer(draw: _Draw) -> OuterSpec | None:
+    rng = draw("outer")
+    if rng.random() < 0.5:
+        return None
+    return OuterSpec(
+        kind=rng.choice((OuterKind.SLOWMO, OuterKind.NESTEROV)),
+        lr=rng.choice((0.5, 0.7, 1.0)),
+        momentum=rng.choice((0.0, 0.5, 0.9)),
     )
 
 

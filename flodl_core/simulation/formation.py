@@ -174,6 +174,7 @@ def _envelope(scenario: Scenario, hosts: tuple[HostRanks, ...]) -> Envelope:
         stall_timeout_s=scenario.stall_timeout_s,
         rendezvous_timeout_s=scenario.rendezvous_timeout_s,
         save_path="tiny",
+        outer=scenario.outer,
         easgd_alpha=scenario.easgd_alpha,
     )
     return Envelope(

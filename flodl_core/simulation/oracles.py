@@ -299,7 +299,12 @@ class Oracles:
         if self._bundled is not None:
             order, settled = self._bundled
             self._written = SavedRun(
-                order.facts, order.local_buffers, committed.params, committed.buffers, settled
+                order.facts,
+                order.local_buffers,
+                committed.params,
+                committed.buffers,
+                settled,
+                committed.outer,
             )
 
     def bundle_complete(self) -> None:

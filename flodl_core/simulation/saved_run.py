@@ -7,10 +7,11 @@ Who drives it: `simulation.oracles` keeps one, `simulation.simulate` resumes wit
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flodl_core.coordinator.facts import ResumePoint, SaveFacts
 from flodl_core.messages.timing import TensorBlob
+from flodl_core.planes.velocity import OuterState
 from flodl_core.simulation.tiny_model import F32
 
 
@@ -27,6 +28,7 @@ class SavedRun:
     params: F32
     buffers: F32
     settled: Mapping[int, tuple[bool, ...]]
+    outer: OuterState = field(default_factory=OuterState)
 
     def point_for(self, world_size: int) -> ResumePoint:
         """Where a run of so many ranks goes on."""

@@ -12,8 +12,10 @@ from enum import StrEnum
 from flodl_core.coordinator.events import StopKind
 from flodl_core.dispatch.seeds import derive_seed
 from flodl_core.ids import CallbackPolicy, ExitCode, GuardKind, Mode
+from flodl_core.messages.job import OuterSpec
 from flodl_core.simulation.lanes import Delays
 from flodl_core.simulation.saved_run import SavedRun
+from flodl_core.simulation.tiny_model import PARAMS_A_BUCKET
 from flodl_core.units import Seconds
 
 SIMULATED = (Mode.CPU_SYNC, Mode.CPU_CADENCE, Mode.CPU_ASYNC)
@@ -144,6 +146,8 @@ class Scenario:
     relax_up: bool = False
     overshoot: int | None = None
     """Batches that ranks of Async run on; as verdicts say if None."""
+    outer: OuterSpec | None = None
+    """What is made of an average; None adopts it as it is."""
     easgd_alpha: float | None = None
     """How far a rank moves towards a consensus; None overwrites. For Async only."""
     skip_share: float = 0.0
@@ -179,6 +183,11 @@ class Scenario:
     def first_version(self) -> int:
         """The version of what the initial broadcast brings."""
         return self.saved.facts.sync_round if self.saved is not None else 0
+
+    @property
+    def params_numel(self) -> int:
+        """Values of the parameter region."""
+        return self.param_buckets * PARAMS_A_BUCKET
 
     @property
     def world_size(self) -> int:

@@ -19,8 +19,10 @@ from flodl_core.coordinator.events import RoundEnded
 from flodl_core.ids import Cycle, HostName, Rank, Round, RoundOutcome
 from flodl_core.messages.data import BucketFrame, RankTally, RoundEnd
 from flodl_core.messages.mux import RelayDeclareDead
+from flodl_core.planes.velocity import OuterState
 from flodl_core.reduce.fold import Fold, Term
 from flodl_core.reduce.mass import is_realized
+from flodl_core.reduce.outer import OuterAvg, OuterStep, rule_of
 from flodl_core.relay.machine import following_round
 from flodl_core.simulation.scenario import Scenario
 from flodl_core.simulation.sim_host import Bucket
@@ -35,6 +37,8 @@ class Committed:
     params: F32
     buffers: F32
     buffers_realized: bool
+    cycle: int = 0
+    outer: OuterState = field(default_factory=OuterState)
 
 
 class RootWatcher(Protocol):
@@ -84,6 +88,8 @@ class _Round:
     realized: bool = False
     mass: float = 0.0
     ranks: tuple[Rank, ...] = ()
+    velocity: F32 | None = None
+    """What the outer velocity becomes; None if the round is not stepped."""
 
 
 class SimRoot:
@@ -108,6 +114,13 @@ class SimRoot:
         self._params: F32 = np.zeros(scenario.param_buckets * PARAMS_A_BUCKET, np.float32)
         self._buffers: F32 = np.zeros(scenario.buffer_buckets * BUFFERS_A_BUCKET, np.float32)
         self._params_committed = False
+        rule = rule_of(scenario.outer)
+        self._outer = None if isinstance(rule, OuterAvg) else OuterStep(rule)
+        known = scenario.saved.outer if scenario.saved is not None else OuterState()
+        self._steps_next = known.steps_next
+        self._velocity: F32 = np.zeros_like(self._params)
+        if known.velocity is not None:
+            self._velocity = known.velocity.copy()
         self.committed: Committed | None = None
 
     def declare_dead(self, rank: Rank) -> None:
@@ -190,11 +203,13 @@ class SimRoot:
 
     def _start(self, round_: Round) -> None:
         buffers = round_ is Round.BUFFERS
+        is_stepped = self._outer is not None and not buffers and self._steps_next
         self._round = _Round(
             round=round_,
             forming=(self._buffers if buffers else self._params).copy(),
             width=BUFFERS_A_BUCKET if buffers else PARAMS_A_BUCKET,
             count=self._scenario.buffer_buckets if buffers else self._scenario.param_buckets,
+            velocity=self._velocity.copy() if is_stepped and self._cycle != 0 else None,
         )
 
     def _form(self) -> bool:
@@ -216,6 +231,14 @@ class SimRoot:
         if heavy:
             terms = [Term(np.asarray(part.values, np.float32), 1.0) for part in heavy]
             self._fold.combine(forming.forming[place], terms, divisor=mass)
+            if self._outer is not None and forming.velocity is not None:
+                is_finite = self._outer.step(
+                    forming.forming[place],
+                    previous=self._params[place],
+                    before=self._velocity[place],
+                    after=forming.velocity[place],
+                )
+                assert is_finite, "simulated values are small"
             saved = self._scenario.saved
             if self._cycle == 0 and saved is not None:
                 whole = saved.buffers if forming.round is Round.BUFFERS else saved.params
@@ -239,6 +262,9 @@ class SimRoot:
     def _commit(self, done: _Round) -> None:
         if done.realized and done.round is Round.PARAMS:
             self._params, self._params_committed = done.forming, True
+            if done.velocity is not None:
+                self._velocity = done.velocity
+            self._steps_next |= self._cycle != 0
         elif done.realized:
             self._buffers = done.forming
         self._end(done.round, realized=done.realized, mass=done.mass, ranks=done.ranks)
@@ -254,6 +280,8 @@ class SimRoot:
                 self._params,
                 self._buffers,
                 realized or round_ is Round.PARAMS,
+                cycle,
+                OuterState(self._velocity, self._steps_next),
             )
             self._watcher.cycle_committed(self.committed)
         self._report(RoundEnded(cycle, round_, outcome, ranks, mass, tallies))

@@ -63,6 +63,7 @@ def simulate_resumed(seed: int, mode: Mode = Mode.CPU_SYNC) -> Outcome | None:
             epoch_splits=first.epoch_splits,
             param_buckets=first.param_buckets,
             buffer_buckets=first.buffer_buckets,
+            outer=first.outer,
         )
     )
 

@@ -15,10 +15,11 @@ from flodl_core.coordinator.effects import (
 )
 from flodl_core.coordinator.events import RankMessage, RoundEnded
 from flodl_core.dispatch.ranges import Range
-from flodl_core.ids import Mode, Round, RoundOutcome, SaveReason, SyncOutcome
+from flodl_core.ids import Mode, OuterKind, Round, RoundOutcome, SaveReason, SyncOutcome
 from flodl_core.machines import Tick
 from flodl_core.messages.control import EpochAggregated
 from flodl_core.messages.data import BucketFrame, RankTally
+from flodl_core.messages.job import OuterSpec
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.simulation.end_oracle import EndOracle
 from flodl_core.simulation.oracles import Oracles
@@ -109,9 +110,9 @@ def test_a_run_that_is_done_with_samples_left_is_caught():
         told(make(), RunFinished(0, "finished", ""))
 
 
-def frame(mass, *ranks):
+def frame(mass, *ranks, cycle=1):
     return BucketFrame(
-        cycle=1,
+        cycle=cycle,
         round=Round.PARAMS,
         index=0,
         count=1,
@@ -134,6 +135,31 @@ def test_a_bucket_that_is_not_the_mean_is_caught():
     oracles.values.bucket_formed(frame(2.0, 0, 1), 2 * ONE)
     with pytest.raises(SimulationFailure, match="instead of"):
         oracles.values.bucket_formed(frame(2.0, 0, 1), np.nextafter(2 * ONE, 3 * ONE) * 1.00001)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stepped"),
+    [(OuterKind.SLOWMO, (1.0, 2.0, 1.75)), (OuterKind.NESTEROV, (1.0, 2.5, 1.25))],
+)
+def test_an_average_that_is_not_stepped_as_it_should_be_is_caught(kind, stepped):
+    """Means 1, 3 and 0.5 with a rate and a momentum of 0.5, worked out by hand.
+
+    SlowMo: v = 1 − 3 = −2, x = 1 + 1 = 2; v = −1 + 1.5 = 0.5, x = 2 − 0.25 = 1.75.
+    DiLoCo: v = −2, x = 1 + 0.5·(1 + 2) = 2.5; v = −1 + 2 = 1, x = 2.5 − 0.5·(0.5 + 2) = 1.25.
+    """
+    means = (1.0, 3.0, 0.5)
+    oracles = make(outer=OuterSpec(kind=kind, lr=0.5, momentum=0.5))
+    for cycle, (mean, value) in enumerate(zip(means, stepped, strict=True), 1):
+        with_snapshot(oracles, cycle=cycle, params=np.float32(mean) * ONE)
+        formed = frame(1.0, 0, cycle=cycle)
+        wrong = mean if cycle > 1 else mean + 0.25
+        with pytest.raises(SimulationFailure, match="instead of"):
+            oracles.values.bucket_formed(formed, np.float32(wrong) * ONE)
+        oracles.values.bucket_formed(formed, np.float32(value) * ONE)
+        adopted = np.float32(value) * ONE
+        oracles.values.cycle_committed(
+            Committed(cycle, adopted, NONE, buffers_realized=True, cycle=cycle)
+        )
 
 
 def test_a_rank_that_adopted_other_bits_is_caught():
