@@ -26,7 +26,7 @@ from flodl_core.net.children import EVICTION_S, Child, ExitStatus, python_comman
 from flodl_core.roles.death_watch import OUT_OF_MEMORY, DeathRecorder, MemoryWatch
 from flodl_core.roles.orders import RankOrder, write_order
 from flodl_core.roles.output_file import LIMIT_BYTES, shorten_output
-from flodl_core.roles.process_stats import read_host_stats
+from flodl_core.roles.process_stats import find_loader_workers, read_host_stats
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.units import Seconds
 
@@ -35,6 +35,8 @@ STACK_BYTES = 64 * 1024
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _STACK_LOOKS = 10
 _STACK_PAUSE_S: Seconds = 0.1
+_STACK_WORKERS = 8
+"""Most loader workers of a rank that are asked; each that is silent costs a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +155,9 @@ class HostChildren:
     async def dump_stack(self, rank: Rank) -> str:
         """Ask a rank for the stacks of its threads and return what it printed, at most 64 KiB.
 
-        The rank prints on SIGUSR1, from a handler in C, so that it answers also while its
-        interpreter is stuck. A rank that is gone, or prints nothing in a second, gives "".
+        The rank and its loader workers print on SIGUSR1, from a handler in C, so that they
+        answer also while their interpreter is stuck; the rank comes last. A rank that is
+        gone, or prints nothing in a second, gives "".
         """
         child = self._ranks.get(rank)
         path = self._facts.output_path(f"rank{rank}")
@@ -167,15 +170,17 @@ class HostChildren:
             said.set()
 
     async def _ask_for_stack(self, child: Child, path: Path) -> str:
-        before = _size_of(path)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGUSR1)
-        for _ in range(_STACK_LOOKS):
+        start = _size_of(path)
+        for pid in (*find_loader_workers(child.pid)[:_STACK_WORKERS], child.pid):
+            before = _size_of(path)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+            for _ in range(_STACK_LOOKS):
+                await anyio.sleep(_STACK_PAUSE_S)
+                if _size_of(path) != before:
+                    break
             await anyio.sleep(_STACK_PAUSE_S)
-            if _size_of(path) != before:
-                break
-        await anyio.sleep(_STACK_PAUSE_S)
-        return _read_since(path, before)
+        return _read_since(path, start)
 
     def kill_all(self) -> None:
         """Kill every rank that is left, at once; that is no death of any of them."""

@@ -1,5 +1,6 @@
-"""What the operating system says of one process, each second."""
+"""What the operating system says of one process, each second, and of those under it."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from flodl_core.messages.join import HostStats
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_LOADER = b"flodl_core.training.loader_server"
 _STATE, _USER, _SYSTEM, _RESIDENT = 0, 11, 12, 21
 
 
@@ -26,3 +28,29 @@ def read_host_stats(rank: Rank, pid: int) -> HostStats | None:
         state=fields[_STATE],
         rss=int(fields[_RESIDENT]) * _PAGE_BYTES,
     )
+
+
+def find_loader_workers(pid: int) -> list[int]:
+    """Return the loader workers of a rank: what is forked from the server that it started.
+
+    Only these are sure to take SIGUSR1 as a question; it ends another process.
+    """
+    servers = [child for child in _children(pid) if _is_loader(child)]
+    return [one for server in servers for one in _children(server) if _is_loader(one)]
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes started by any thread of a process."""
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, path.read_text().split())
+    return sorted(found)
+
+
+def _is_loader(pid: int) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return _LOADER in words

@@ -136,6 +136,7 @@ def main() -> int:
     arguments.add_argument("--control-fd", type=int, required=True)
     words = arguments.parse_args()
     faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     if os.getppid() != words.parent:

@@ -39,14 +39,16 @@ def hang_for_ever() -> None:
 class Points:
     """Points of a line, from their index alone."""
 
-    def __init__(self, place: Place, samples: int) -> None:
-        self._place, self._samples = place, samples
+    def __init__(self, place: Place, samples: int, bad: int = -1) -> None:
+        self._place, self._samples, self._bad = place, samples, bad
 
     def __len__(self) -> int:
         return self._samples
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         self._place.pass_by("dataset")
+        if index == self._bad:
+            hang_for_ever()
         x = torch.tensor([index / self._samples])
         return x, 2 * x
 
@@ -59,10 +61,14 @@ def job(
     scheduler_of: int = -2,
     metric_of: int = -2,
     report_of: int = -2,
+    bad_sample: int = -1,
     at: int = 3,
     samples: int = 256,
 ) -> TrainJob:
-    """Return the job; each number is the rank whose function hangs, from its batch `at` on."""
+    """Return the job; each number is the rank whose function hangs, from its batch `at` on.
+
+    Whoever reads `bad_sample` hangs too: a rank, or one of its loader workers.
+    """
     place = Place(
         {
             "step": step_of,
@@ -107,7 +113,7 @@ def job(
     return TrainJob(
         model=lambda: nn.Linear(1, 1),
         optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.05),
-        dataset=lambda: Points(place, samples),
+        dataset=lambda: Points(place, samples, bad_sample),
         step=step,
         collate=collate,
         scheduler=scheduler,

@@ -81,3 +81,16 @@ def test_an_evaluation_that_hangs_ends_the_run_with_the_last_commit(launch, plac
     assert told["rank"] == 0
     assert "hang_for_ever (hanging_job.py:" in told["text"]
     assert f"{place} (hanging_job.py:" in told["text"]
+
+
+def test_a_loader_worker_that_hangs_is_named_by_its_own_stack(launch):
+    words = hangs("--ranks", "1", "--loader-workers", "2", "--seed", "1", bad_sample=9)
+    run = launch(*words)
+    alert = run.until_said("alert", "rank 0")
+    assert "phase data" in alert
+    assert run.finish(LONG_S) == 1
+    assert run.summary["reason"] == "all_ranks_lost"
+    told = events(run.directory, "stack")[0]
+    assert "beside it wait (threading.py:" in told["text"]
+    assert "hang_for_ever (hanging_job.py:" in told["text"]
+    assert "__getitem__ (hanging_job.py:" in told["text"]
