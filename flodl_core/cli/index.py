@@ -154,6 +154,15 @@ COMMANDS: Final = {
             ),
         ),
         Entry(
+            name="manifests",
+            module="manifests",
+            summary="Print a run as manifests of Kubernetes.",
+            examples=(
+                "flodl manifests charlm --image registry/flodl:1 --hosts 4 | kubectl apply -f -",
+                "flodl manifests pkg.train:job --image registry/train:1 --hosts 4 --gpus 8",
+            ),
+        ),
+        Entry(
             name="inspect-job",
             module="inspect_job",
             summary="Build a job once and print what it is, as JSON.",

@@ -21,7 +21,6 @@ from flodl_core.config.schema import JoinConfig, RunConfig
 from flodl_core.config.workers import PlacementKind, WorkerConfig
 from flodl_core.errors import ConfigError, WindowFailedError
 from flodl_core.messages.job import JobFacts
-from flodl_core.net.addresses import join_host_port, parse_host_port
 from flodl_core.net.children import job_environment, python_command
 from flodl_core.placement.greeter import WORD_CHARS, Greeter
 from flodl_core.placement.placed_hosts import PlacedHosts, PlaceFacts
@@ -39,7 +38,7 @@ from flodl_core.placement.roads import (
     SshRoad,
     allocated_nodes,
 )
-from flodl_core.roles.run_parts import shown_host
+from flodl_core.roles.run_parts import advertised
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.summary import align_columns
 from flodl_core.training.job_name import FILE, NamedJob
@@ -130,14 +129,6 @@ async def place_hosts(
     finally:
         greeter.close()
     return Placed(hosts=placed, join=join)
-
-
-def advertised(join: JoinConfig, port: int) -> str:
-    """Return `host:port` as other machines dial the launcher."""
-    host, at = shown_host(join.bind), port
-    if join.advertise is not None:
-        host, at = parse_host_port(join.advertise, default_port=port)
-    return join_host_port(host, at)
 
 
 def _judge(verdicts: list[HostVerdict], join: JoinConfig, say: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from flodl_core.messages import SCHEMA_VERSION
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import Offer
 from flodl_core.net import clock
-from flodl_core.net.addresses import join_host_port
+from flodl_core.net.addresses import join_host_port, parse_host_port
 from flodl_core.net.http import HttpApp
 from flodl_core.net.http_trust import TrustPolicy
 from flodl_core.net.port import Port, PortConfig, PortConnection
@@ -241,9 +241,21 @@ def shown_host(bind: str) -> str:
     return platform.node() or "HOST" if bind in {"0.0.0.0", "::"} else bind  # noqa: S104
 
 
+def advertised(join: JoinConfig, port: int) -> str:
+    """Return `host:port` as other machines dial the launcher.
+
+    Args:
+        join: as configured.
+        port: the real one.
+    """
+    if join.advertise is None:
+        return join_host_port(shown_host(join.bind), port)
+    return join_host_port(*parse_host_port(join.advertise, default_port=port))
+
+
 def join_settings(plan: RunPlan, join: JoinConfig, window: WindowConfig, port: int) -> JoinSettings:
     """Return how hosts join, with the line that another host would type."""
-    words = ["flodl", "join", join_host_port(shown_host(join.bind), port)]
+    words = ["flodl", "join", advertised(join, port)]
     if not join.admits_openly:
         words += ["--token-file", "token"]
     elif plan.fingerprint is not None:

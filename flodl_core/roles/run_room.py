@@ -49,6 +49,7 @@ from flodl_core.roles.operator_desk import OperatorActions
 from flodl_core.roles.operators import RunOperators
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.run_parts import (
+    advertised,
     dialled_host,
     join_settings,
     make_facts,
@@ -58,7 +59,6 @@ from flodl_core.roles.run_parts import (
     make_placer,
     make_records,
     port_config,
-    shown_host,
     watch_exposure,
 )
 from flodl_core.roles.run_secrets import RunSecrets
@@ -238,7 +238,7 @@ class RunRoom:
             f"its directory is {self._directory.path}"
         )
         if self._start_mode is not None:
-            address = join_host_port(shown_host(self._join.bind), number)
+            address = advertised(self._join, number)
             token_path = self._directory.token_path
             self._say(f"to add a host: flodl join {address} --token-file {token_path}")
         return port

@@ -1,0 +1,113 @@
+"""A run as manifests: what a cluster is told, and that it says the same as the settings."""
+
+import json
+
+from flodl_core.config.keys import KEYS
+from flodl_core.placement.kubernetes import ClusterRun, manifests
+from flodl_core.placement.yaml_text import yaml_text
+
+TOKEN = "00112233445566778899aabbccddeeff"
+
+GOLDEN = """\
+apiVersion: "v1"
+kind: "Service"
+metadata:
+  name: "night"
+  namespace: "lab"
+  labels:
+    app.kubernetes.io/name: "flodl"
+    flodl: "night"
+spec:
+  clusterIP: "None"
+  publishNotReadyAddresses: true
+  selector:
+    flodl: "night"
+    flodl-part: "launcher"
+  ports:
+    - name: "flodl"
+      port: 1337
+"""
+
+
+def run(**given):
+    facts = {
+        "name": "night",
+        "namespace": "lab",
+        "image": "registry/flodl:1",
+        "token": TOKEN,
+        "port": 1337,
+        "hosts": 3,
+        "gpus": 2,
+        "claim": "runs",
+        "launcher_words": ("charlm", "--ranks", "2"),
+        "host_words": ("--job", "charlm"),
+    }
+    return ClusterRun(**{**facts, **given})
+
+
+def by_name(**given):
+    return {one["metadata"]["name"] + one["kind"]: one for one in manifests(run(**given))}
+
+
+def pod(job):
+    return job["spec"]["template"]["spec"]
+
+
+def test_the_service_is_as_it_was():
+    assert yaml_text(by_name()["nightService"]) == GOLDEN
+
+
+def test_the_token_is_in_the_secret_and_nowhere_else():
+    found = by_name()
+    assert found["nightSecret"]["stringData"] == {"token": TOKEN}
+    rest = [one for name, one in found.items() if name != "nightSecret"]
+    assert TOKEN not in json.dumps(rest)
+    for job in (found["night-launcherJob"], found["night-hostJob"]):
+        (container,) = pod(job)["containers"]
+        source = container["env"][0]
+        assert source["name"] == KEYS["agent.token"].env == KEYS["join.token"].env
+        assert source["valueFrom"]["secretKeyRef"] == {"name": "night", "key": "token"}
+
+
+def test_hosts_dial_the_service_that_selects_the_launcher():
+    found = by_name()
+    launcher, hosts = found["night-launcherJob"], found["night-hostJob"]
+    (container,) = pod(hosts)["containers"]
+    assert container["command"][:5] == ["flodl", "join", "night:1337", "--host", "$(POD_NAME)"]
+    labels = launcher["spec"]["template"]["metadata"]["labels"]
+    assert found["nightService"]["spec"]["selector"] == labels
+    assert labels != hosts["spec"]["template"]["metadata"]["labels"]
+    said = pod(launcher)["containers"][0]["command"]
+    assert said[:2] == ["flodl", "headless"]
+    assert said[said.index("--advertise") + 1] == "night"
+
+
+def test_no_pod_outlives_what_ended_for_good():
+    hosts = by_name()["night-hostJob"]["spec"]
+    assert (hosts["completions"], hosts["parallelism"]) == (2, 2)
+    (rule,) = hosts["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["values"] == [2, 3, 7], "usage, refused for good, run lost"
+    assert 6 not in rule["onExitCodes"]["values"], "the launcher may not be there yet"
+    assert pod(by_name()["night-hostJob"])["restartPolicy"] == "Never"
+    assert by_name()["night-launcherJob"]["spec"]["backoffLimit"] == 0
+
+
+def test_gpus_and_the_volume_are_asked_for_where_they_are_given():
+    launcher = pod(by_name()["night-launcherJob"])
+    assert launcher["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+    assert launcher["volumes"][0]["persistentVolumeClaim"] == {"claimName": "runs"}
+    bare = pod(by_name(gpus=0, claim=None)["night-launcherJob"])
+    assert "resources" not in bare["containers"][0]
+    assert bare["volumes"][0] == {"name": "runs", "emptyDir": {}}
+
+
+def test_one_host_needs_no_second_job_and_no_namespace_leaves_it_to_kubectl():
+    found = by_name(hosts=1, namespace=None)
+    assert set(found) == {"nightSecret", "nightService", "night-launcherJob"}
+    assert "namespace" not in found["nightService"]["metadata"]
+
+
+def test_yaml_quotes_what_it_would_take_for_something_else():
+    text = yaml_text({"a": "no", "1": 1, "b": [], "c": {}, "d": [{"e": "x: y", "f": [True]}]})
+    assert text == ('a: "no"\n"1": 1\nb: []\nc: {}\nd:\n  - e: "x: y"\n    f:\n      - true\n')
