@@ -19,10 +19,12 @@ from flodl_core.cli.options import (
     with_settings,
 )
 from flodl_core.errors import ConfigError
+from flodl_core.ids import Mode
 
 _SETTINGS: Final = frozenset(
     f"run.{name}"
     for name in (
+        "mode",
         "overhead_target",
         "anchor",
         "min_anchor",
@@ -30,6 +32,7 @@ _SETTINGS: Final = frozenset(
         "pin_counts",
         "max_batch_diff",
         "late_factor",
+        "overshoot",
         "guard",
         "meta",
         "relax_up",
@@ -39,6 +42,7 @@ _SETTINGS: Final = frozenset(
 )
 _KEYS: Final = tuple(key for key in setting_keys(("run",)) if key.dotted in _SETTINGS)
 CADENCE: Final = "cadence"
+_PLAYED: Final = (Mode.CPU_CADENCE, Mode.CPU_ASYNC)
 _SECTION: Final = "What is played"
 
 
@@ -130,6 +134,7 @@ def command(
         window_lines,
     )
     from flodl_core.config.load import load_run
+    from flodl_core.config.mode import resolve_mode
     from flodl_core.roles.formation import compose_settings
     from flodl_core.roles.guard_loading import load_guard
     from flodl_core.simulation.pace_profile import (
@@ -147,6 +152,9 @@ def command(
     _require(in_range, "windows", windows, f"is not 1 to {MOST_WINDOWS}", "give --windows 40")
     loaded = load_run(flags, config_file=config_file)
     run = loaded.run
+    mode = resolve_mode(run.mode).mode
+    names = " and ".join(_PLAYED)
+    _require(mode in _PLAYED, "mode", mode, f"is not played, only {names}", "leave --mode out")
     profile = PaceProfile(
         batch_ms=read_numbers(speeds, field="speeds"),
         jitter=jitter,
@@ -160,8 +168,8 @@ def command(
         hiccups=tuple(map(read_hiccup, hiccup or ())),
     )
     guard = load_guard(run.guard, source=str(loaded.resolved["run.guard"].source))
-    settings = compose_settings(run, pace_envelope(profile, seed=run.seed), (), guard=guard)
-    world = PaceWorld(profile, settings, seed=run.seed)
+    envelope = pace_envelope(profile, seed=run.seed, mode=mode)
+    world = PaceWorld(profile, compose_settings(run, envelope, (), guard=guard), envelope)
     if not as_json:
         write_line(head_line(profile))
     played = []

@@ -8,6 +8,7 @@ Who drives it: `schema` when it builds the table, the launcher when a world has 
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,7 +93,14 @@ def review_guard(text: str) -> None:
     )
 
 
-def review_hints(*, mode: str, pin_counts: bool, speed_ratio: bool, partition_ratios: bool) -> None:
+def review_hints(
+    *,
+    mode: str,
+    pin_counts: bool,
+    speed_ratio: bool,
+    partition_ratios: bool,
+    for_async: Sequence[str] = (),
+) -> None:
     """Refuse hints that have nothing to say in this mode, or that another setting overrules.
 
     Args:
@@ -100,6 +108,7 @@ def review_hints(*, mode: str, pin_counts: bool, speed_ratio: bool, partition_ra
         pin_counts: whether it is given.
         speed_ratio: likewise.
         partition_ratios: likewise.
+        for_async: names of what is given and only cpu_async has a use for.
 
     Raises:
         ConfigError: naming the hint.
@@ -111,6 +120,14 @@ def review_hints(*, mode: str, pin_counts: bool, speed_ratio: bool, partition_ra
             f"is for cpu_sync, and the mode is {mode}: there the counts follow the speeds",
             source=GIVEN,
             fix="give --mode cpu_sync, or leave partition_ratios out",
+        )
+    if for_async and mode not in (AUTO, Mode.CPU_ASYNC):
+        raise ConfigError(
+            for_async[0],
+            "given",
+            f"is for cpu_async, and the mode is {mode}: there nobody trains during an average",
+            source=GIVEN,
+            fix=f"give --mode cpu_async, or leave {for_async[0]} out",
         )
     if speed_ratio and (pin_counts or mode == Mode.CPU_SYNC):
         why = "pin_counts fixes the counts" if pin_counts else "in cpu_sync every count is 1"

@@ -43,6 +43,8 @@ SUBJECTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
                 "pin_counts",
                 "max_batch_diff",
                 "late_factor",
+                "overshoot",
+                "easgd_alpha",
                 "guard",
                 "meta",
                 "relax_up",

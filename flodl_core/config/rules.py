@@ -85,7 +85,7 @@ def review_wire(wire: WireDtype, mode: str) -> None:
             wire.value,
             f"is for the CPU modes, and mode is {mode}: NCCL moves every tensor in its own type",
             source=GIVEN,
-            fix="leave wire_dtype at f32, or use cpu_sync or cpu_cadence",
+            fix="leave wire_dtype at f32, or use cpu_sync, cpu_cadence or cpu_async",
         )
 
 

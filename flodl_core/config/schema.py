@@ -114,6 +114,11 @@ class RunConfig(Settings):
     """Most batches by which a rank's window may exceed the shortest; no bound if not set."""
     late_factor: float = Field(default=1.5, gt=1, le=1000, examples=[1.5])
     """Of the planned window; a rank that cannot end before it has the window cut for all."""
+    overshoot: int | None = Field(default=None, ge=0, le=10_000, examples=[5])
+    """Batches beyond its count that the fastest rank of cpu_async may run on, the others for as
+    long; 3, rising to 15 while averages are calm, if not set."""
+    easgd_alpha: float | None = Field(default=None, gt=0, le=1, examples=[0.5])
+    """How far a rank of cpu_async moves towards an average; 0.5 if not set, 1 as far as it is."""
     guard: Annotated[str, BeforeValidator(lower_guard)] = Field(
         default=GuardKind.LEVEL.value, min_length=1, max_length=400, examples=["level"]
     )
@@ -220,6 +225,7 @@ class RunConfig(Settings):
             pin_counts=bool(self.pin_counts),
             speed_ratio=self.speed_ratio is not None,
             partition_ratios=bool(self.partition_ratios),
+            for_async=self.given_for_async,
         )
         review_max_failure(self.max_failure)
         review_period("checkpoint_every_s", self.checkpoint_every_s, least_s=MIN_CEILING_S)
@@ -227,6 +233,12 @@ class RunConfig(Settings):
         review_heartbeats(interval_s=self.heartbeat_interval_s, timeout_s=self.heartbeat_timeout_s)
         review_on_event(classes=self.on_event_classes, command=self.on_event)
         return self
+
+    @property
+    def given_for_async(self) -> tuple[str, ...]:
+        """Names of the settings that are given and only cpu_async has a use for."""
+        given = {"overshoot": self.overshoot, "easgd_alpha": self.easgd_alpha}
+        return tuple(name for name, value in given.items() if value is not None)
 
     @property
     def progress_ceiling_s(self) -> float:

@@ -84,8 +84,7 @@ def _poll_gate(state: SchedulerState, now: Seconds) -> bool:
         return False
     state.verdict = verdict = review(state)
     if verdict.open:
-        if not (state.runs_on and _poll_cut(state, now)):
-            averaging.trigger(state, now)
+        _trigger(state, now)
         return True
     if state.cycle.pending or verdict.blocker is not None:
         state.quiet_since = None
@@ -99,6 +98,16 @@ def _poll_gate(state: SchedulerState, now: Seconds) -> bool:
     return False
 
 
+def _trigger(state: SchedulerState, now: Seconds) -> None:
+    """Begin the cycle that the gate opened for; of ranks that run on some must come to rest."""
+    if state.runs_on and _poll_cut(state, now):
+        return
+    if windows.must_share_anew(state):
+        averaging.trigger_rest(state, now)
+    else:
+        averaging.trigger(state, now)
+
+
 def _poll_cut(state: SchedulerState, now: Seconds) -> bool:
     """Cut the window if somebody wants that: the gate does not wait for the others."""
     if state.cycle.pending or state.hold_reason:
@@ -106,10 +115,13 @@ def _poll_cut(state: SchedulerState, now: Seconds) -> bool:
     if reason := cuts.wanted(state, now):
         averaging.cut(state, reason, now)
         return True
-    if state.runs_on and (reason := cuts.late(state)):
+    if not state.runs_on or not (reason := cuts.late(state)):
+        return False
+    if windows.must_share_anew(state):
+        averaging.cut(state, reason, now)
+    else:
         averaging.trigger_early(state, reason, now)
-        return True
-    return False
+    return True
 
 
 def _somebody_stepped(state: SchedulerState) -> bool:

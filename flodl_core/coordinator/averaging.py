@@ -54,10 +54,16 @@ def trigger_early(state: SchedulerState, reason: str, now: Seconds) -> None:
 def cut(state: SchedulerState, reason: str, now: Seconds) -> None:
     """Begin the next cycle now: each rank brings what it has done, and its plan ends."""
     state.disturb(f"cut: {reason}")
+    cycle = trigger_rest(state, now)
+    state.announce("window_cut", f"the window is cut in cycle {cycle}: {reason}", cycle=cycle)
+
+
+def trigger_rest(state: SchedulerState, now: Seconds) -> Cycle:
+    """Begin the next cycle and end all plans with it, so that nobody trains on."""
     state.plans_ended = True
     cycle = _arm(state, now)
-    state.announce("window_cut", f"the window is cut in cycle {cycle}: {reason}", cycle=cycle)
     state.send_alive(Cut(cycle=cycle))
+    return cycle
 
 
 def _arm(state: SchedulerState, now: Seconds) -> Cycle:

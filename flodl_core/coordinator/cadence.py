@@ -47,8 +47,8 @@ class CadenceSettings:
         late_factor: of the planned window; a rank whose end is projected beyond it has the
             window cut. More than 1.
         start: what is assumed of the ranks' speeds before anything is measured.
-        overshoot: batches that a rank may run on beyond its count, for good; None lets
-            verdicts decide. Only where ranks run on.
+        overshoot: batches that the fastest rank may run on beyond its count, for good; None
+            lets verdicts decide. Only where ranks run on.
 
     Raises:
         LocalProtocolError: late_factor is 1 or less.
@@ -74,18 +74,13 @@ class Slots:
     Attributes:
         batches: by alive rank; 0 where an event has too few for everybody. Where ranks run
             on, those that a rank may do before the next average, its overshoot included.
+        planned: of these, the ones that the next average waits for.
         is_final: whether they are the last ones of the event.
-        further: of these, how many each rank that has some need not have done by then.
     """
 
     batches: Mapping[Rank, int]
+    planned: Mapping[Rank, int]
     is_final: bool
-    further: int = 0
-
-    @property
-    def planned(self) -> Mapping[Rank, int]:
-        """Batches by alive rank that the next average waits for."""
-        return {rank: max(0, batches - self.further) for rank, batches in self.batches.items()}
 
     @property
     def total(self) -> int:
@@ -162,7 +157,7 @@ class Cadence:
 
     @property
     def overshoot(self) -> int | None:
-        """Batches that a rank may run on beyond its count; None where ranks do not."""
+        """Batches that the fastest rank may run on beyond its count; None where none does."""
         return self._overshoot.batches if self._overshoot is not None else None
 
     def open_event(self, batches: int) -> None:
@@ -183,14 +178,14 @@ class Cadence:
         counts = tuple(own.get(Rank(rank), 0) for rank in range(self._world))
         if self._overshoot is not None:
             ahead = run_ahead(left_batches, counts, self._overshoot.batches)
-            shares, is_final, further = ahead.batches, ahead.is_final, ahead.further
+            shares, planned, is_final = ahead.batches, ahead.planned, ahead.is_final
         else:
-            is_final, further = left_batches == 0 or is_final_window(left_batches, counts), 0
-            shares = apportion(left_batches, counts) if is_final else counts
+            is_final = left_batches == 0 or is_final_window(left_batches, counts)
+            shares = planned = apportion(left_batches, counts) if is_final else counts
         return Slots(
-            batches={rank: shares[rank] for rank in self.balancer.counts},
+            batches={rank: shares[rank] for rank in balancer.counts},
+            planned={rank: planned[rank] for rank in balancer.counts},
             is_final=is_final,
-            further=further,
         )
 
     def planned_ms(

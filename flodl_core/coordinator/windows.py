@@ -4,7 +4,8 @@ What it is: the deals and their messages. In Sync an event is shared out at once
 window is one batch. In Cadence each window is dealt from the event's pool, a chunk of
 exactly the rank's count, in the message that ends the window before. In Async a rank is
 never without work: when an average begins and when it ends, what it holds is filled up to
-its count and the overshoot.
+its count and the overshoot. Near the end of an event, where some hold more than their
+part of what is left, all give back what they have not begun and it is shared out anew.
 What it is not: the books, the counts or the gate.
 Who drives it: `coordinator.advance` begins events, `coordinator.averaging` releases ranks.
 
@@ -105,12 +106,27 @@ def top_up(state: SchedulerState) -> None:
     cadence = state.cadence
     if cadence is None or not state.runs_on or state.book.open is None:
         return
-    held = {
-        rank: _batches(state, state.unreported_samples(rank)) for rank in cadence.balancer.counts
-    }
+    held = _held_batches(state, cadence)
     slots = cadence.slots(state.book.pooled_batches + sum(held.values()))
     for rank, batches in slots.batches.items():
         _extend_by(state, rank, state.book.draw(rank, max(0, batches - held[rank])))
+
+
+def must_share_anew(state: SchedulerState) -> bool:
+    """Whether an average should end all plans: somebody has too much of what is left."""
+    cadence = state.cadence
+    if cadence is None or not state.runs_on or state.book.open is None:
+        return False
+    held = _held_batches(state, cadence)
+    slots = cadence.slots(state.book.pooled_batches + sum(held.values()))
+    return slots.is_final and any(held[rank] > slots.batches[rank] for rank in held)
+
+
+def _held_batches(state: SchedulerState, cadence: Cadence) -> dict[Rank, int]:
+    """Return the batches that each alive rank has not reported."""
+    return {
+        rank: _batches(state, state.unreported_samples(rank)) for rank in cadence.balancer.counts
+    }
 
 
 def wake(state: SchedulerState, now: Seconds) -> bool:

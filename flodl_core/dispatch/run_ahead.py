@@ -1,8 +1,11 @@
 """How many batches a rank that runs on may hold from one snapshot to the next.
 
 What it is: one pure rule. A rank gets its count and an overshoot, so that it need not
-stop when the others have not done theirs; where an event has too little left for that,
-the overshoot shrinks first, and the last batches are shared out so that all end together.
+stop when the others have not done theirs. The overshoot is told in batches of the fastest
+rank and takes about as long on every other, but at least one batch: what a slow rank holds
+nobody else can take. The last batches of an event are shared out so
+that all end together; in the window before them a rank runs on into its part of them only,
+and the slowest, for which the others wait, not at all: a batch of theirs takes long.
 What it is not: a pool; what a rank holds already is for the caller to subtract.
 Who drives it: `coordinator.cadence`.
 """
@@ -16,17 +19,17 @@ from flodl_core.errors import LocalProtocolError
 
 @dataclass(frozen=True, slots=True)
 class RunAhead:
-    """What each rank may hold.
+    """What each rank may hold, by rank of the world; 0 for who is gone.
 
     Attributes:
-        batches: by rank of the world; 0 for who is gone.
-        is_final: whether these are all that is left of the event.
-        further: of them, the overshoot of each rank that takes part.
+        batches: all of them.
+        planned: of these, the ones that the next average waits for.
+        is_final: whether they are all that is left of the event.
     """
 
     batches: tuple[int, ...]
+    planned: tuple[int, ...]
     is_final: bool
-    further: int = 0
 
 
 def run_ahead(left_batches: int, counts: Sequence[int], overshoot: int) -> RunAhead:
@@ -35,7 +38,7 @@ def run_ahead(left_batches: int, counts: Sequence[int], overshoot: int) -> RunAh
     Args:
         left_batches: whole batches of the event that no snapshot holds, held by ranks or not.
         counts: batches from one average to the next, by rank of the world; 0 for who is gone.
-        overshoot: batches beyond its count that a rank may do, 0 or more.
+        overshoot: batches beyond its count that the fastest rank may do, 0 or more.
 
     Returns:
         Together at most `left_batches`, and just as many where the event ends.
@@ -46,13 +49,19 @@ def run_ahead(left_batches: int, counts: Sequence[int], overshoot: int) -> RunAh
     if overshoot < 0:
         raise LocalProtocolError(f"an overshoot of {overshoot} batches; expected 0 or more")
     if left_batches <= 0 or is_final_window(left_batches, counts):
-        return RunAhead(apportion(left_batches, counts), is_final=True)
-    alive = sum(1 for count in counts if count)
-    if min(counts, default=0) < 0 or not alive:
+        shares = apportion(left_batches, counts)
+        return RunAhead(shares, shares, is_final=True)
+    alive = [count for count in counts if count]
+    if not alive or min(counts) < 0:
         raise LocalProtocolError(f"counts {tuple(counts)}; expected 0 or more, and one above 0")
-    further = min(overshoot, (left_batches - sum(counts)) // alive)
-    return RunAhead(
-        tuple(count + further if count else 0 for count in counts),
-        is_final=False,
-        further=further,
+    rest = left_batches - sum(counts)
+    if rest == 0 or is_final_window(rest, counts):
+        parts = zip(apportion(rest, counts), counts, strict=True)
+        most = tuple(part if count > min(alive) else 0 for part, count in parts)
+    else:
+        most = tuple(rest // len(alive) if count else 0 for count in counts)
+    further = (-(-overshoot * count // max(counts)) for count in counts)
+    batches = (
+        count + min(own, part) for count, own, part in zip(counts, further, most, strict=True)
     )
+    return RunAhead(tuple(batches), tuple(counts), is_final=False)

@@ -18,6 +18,9 @@ from flodl_core.errors import LocalProtocolError
 from flodl_core.reduce.buckets import Run
 from flodl_core.reduce.narrow import F32
 
+DEFAULT_ALPHA: Final = 0.5
+"""How far a rank moves where nobody says otherwise."""
+
 _PIECE_VALUES: Final = 32 * 1024
 
 

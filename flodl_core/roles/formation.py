@@ -33,6 +33,7 @@ from flodl_core.membership.roster import (
 from flodl_core.messages.job import Envelope, JobFacts, JobRef, OuterSpec, RunSpec
 from flodl_core.planes.consensus import Beginning
 from flodl_core.planes.velocity import OuterState
+from flodl_core.reduce.easgd import DEFAULT_ALPHA
 from flodl_core.reduce.outer import OuterAvg, outer_rule
 
 
@@ -132,6 +133,7 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
             keep_checkpoints=config.keep_checkpoints,
             resume=plan.resume.spec if plan.resume is not None else None,
             outer=outer_spec(config),
+            easgd_alpha=easgd_alpha(config, plan.mode),
         ),
         world_size=sum(len(host.ranks) for host in hosts),
         hosts=hosts,
@@ -148,12 +150,12 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
 def beginning_of(loaded: LoadedBundle, outer: OuterSpec | None) -> Beginning:
     """Return what a bundle gives to a run with that outer optimizer; the bundle lets it go.
 
-    A velocity that is missing where there was one makes the first average the anchor again.
+    Where a velocity is missing, the first average is taken as it is, as at the start of a run.
     """
     bundle, state = loaded.bundle, None
     if bundle.meta.outer is not None and keeps_velocity(bundle.meta, outer):
-        has_anchored = bundle.meta.outer.has_anchored and bundle.outer_flaw is None
-        state = OuterState(loaded.take_velocity(), has_anchored)
+        steps_next = bundle.meta.outer.steps_next and bundle.outer_flaw is None
+        state = OuterState(loaded.take_velocity(), steps_next)
     return Beginning(loaded.take_regions(), state)
 
 
@@ -163,6 +165,13 @@ def outer_spec(config: RunConfig) -> OuterSpec | None:
     if isinstance(rule, OuterAvg):
         return None
     return OuterSpec(kind=rule.kind, lr=rule.lr, momentum=rule.momentum)
+
+
+def easgd_alpha(config: RunConfig, mode: Mode) -> float | None:
+    """Return how far ranks move towards an average; None where they become it."""
+    if mode is not Mode.CPU_ASYNC:
+        return None
+    return DEFAULT_ALPHA if config.easgd_alpha is None else config.easgd_alpha
 
 
 def compose_settings(
@@ -184,7 +193,7 @@ def compose_settings(
         ConfigError: pinned counts are not one for each rank of the formed world, or a hint is
             about a rank that it has not.
     """
-    paced = envelope.spec.mode is Mode.CPU_CADENCE
+    paced = envelope.spec.mode.has_counts
     if paced and config.pin_counts and len(config.pin_counts) != envelope.world_size:
         raise ConfigError(
             "pin_counts",
@@ -216,6 +225,7 @@ def compose_settings(
             meta=config.meta,
             late_factor=config.late_factor,
             start=start_values(config, envelope.world_size, roster),
+            overshoot=config.overshoot,
         ),
         callbacks=callback_settings(config, envelope.world_size),
         partition_ratios=() if paced else partition_ratios(config, envelope.world_size),

@@ -17,7 +17,7 @@ from flodl_core.coordinator.events import (
     StopKind,
     StopRequested,
 )
-from flodl_core.ids import ExitCode, HostName, Mode, Rank
+from flodl_core.ids import ExitCode, HostName, Rank
 from flodl_core.roles.controller import Controller
 from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.run_story import RunStory
@@ -101,7 +101,7 @@ class RunOperators:
         if kind is StopKind.NOW:
             return "stopping at once, nothing more is saved"
         grace = self._plan.config.stop_grace_s
-        paced = self._plan.mode is Mode.CPU_CADENCE
+        paced = self._plan.mode.has_counts
         end = "cutting the window" if paced else "finishing the window"
         return f"{end}, then saving (within {grace:g} s); once more: at once"
 

@@ -81,9 +81,9 @@ class PaceRank:
         self._go_on()
 
     def adopt(self, cycle: Cycle, outcome: SyncOutcome) -> None:
-        """The cycle's rounds have ended."""
+        """The cycle's rounds have ended; who trained on has no pipeline to fill anew."""
         self.shot = None
-        self._fills = True
+        self._fills = not self._busy
         self._pacer.handle(CycleAdopted(cycle, outcome))
 
     def _go_on(self) -> None:

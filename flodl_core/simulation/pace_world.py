@@ -105,14 +105,16 @@ class PaceWorld:
     Args:
         profile: of the ranks.
         settings: of the scheduler.
-        seed: of the jitter.
+        envelope: of a world of this profile, with its mode and the seed of the jitter.
     """
 
-    def __init__(self, profile: PaceProfile, settings: CoordinatorSettings, *, seed: int) -> None:
+    def __init__(
+        self, profile: PaceProfile, settings: CoordinatorSettings, envelope: Envelope
+    ) -> None:
         self._profile = profile
         self.loop = VirtualLoop()
         self.coordinator = Coordinator(
-            pace_envelope(profile, seed=seed),
+            envelope,
             settings,
             has_eval=profile.eval_ms is not None,
             local_host=HostName("here"),
@@ -133,7 +135,7 @@ class PaceWorld:
                 Rank(rank),
                 profile,
                 work(window=lambda: self._open.number),
-                random.Random(derive_seed(seed, "pace", rank)),  # noqa: S311 no secret
+                random.Random(derive_seed(envelope.spec.seed, "pace", rank)),  # noqa: S311 no secret
             )
             for rank in range(len(profile.batch_ms))
         ]
@@ -288,7 +290,9 @@ class PaceWorld:
         return played
 
 
-def pace_envelope(profile: PaceProfile, *, seed: int = 0) -> Envelope:
+def pace_envelope(
+    profile: PaceProfile, *, seed: int = 0, mode: Mode = Mode.CPU_CADENCE
+) -> Envelope:
     """Return a world of one host with the ranks of a profile, a batch being one sample."""
     world = len(profile.batch_ms)
     ranks = tuple(Rank(rank) for rank in range(world))
@@ -296,7 +300,7 @@ def pace_envelope(profile: PaceProfile, *, seed: int = 0) -> Envelope:
     return Envelope(
         spec=RunSpec(
             run_id=RunId("0" * 16),
-            mode=Mode.CPU_CADENCE,
+            mode=mode,
             job=JobRef(kind="recipe", name="pace", args={}),
             n_samples=profile.epoch_batches,
             batch_size=1,

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_core.config.cadence_rules import read_callback_rank, read_speed_ratio
+from flodl_core.config.cadence_rules import read_callback_rank, read_speed_ratio, review_hints
 from flodl_core.config.schema import RunConfig
 from flodl_core.errors import ConfigError
-from flodl_core.ids import CallbackPolicy
+from flodl_core.ids import CallbackPolicy, Mode
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,8 @@ def test_other_callback_ranks_are_refused(given):
         ({"partition_ratios": "2,1", "mode": "cpu_cadence"}, "partition_ratios"),
         ({"speed_ratio": "1:2", "mode": "cpu_sync"}, "speed_ratio"),
         ({"speed_ratio": "1:2", "pin_counts": "10,5"}, "speed_ratio"),
+        ({"overshoot": 4, "mode": "cpu_cadence"}, "overshoot"),
+        ({"easgd_alpha": 0.5, "mode": "cpu_sync"}, "easgd_alpha"),
     ],
 )
 def test_a_hint_with_nothing_to_say_is_refused(values, field):
@@ -83,6 +85,21 @@ def test_hints_where_they_are_heard_are_kept():
     assert RunConfig(partition_ratios="2,1.5", mode="cpu_sync").partition_ratios == (2.0, 1.5)
     assert RunConfig(partition_ratios=3.5).partition_ratios == (3.5,)
     assert RunConfig(speed_ratio="1:2", mode="cpu_cadence").speed_ratio == "1:2"
+    assert RunConfig(speed_ratio="1:2", mode="cpu_async").speed_ratio == "1:2"
+    run = RunConfig(overshoot=0, easgd_alpha=1, mode="cpu_async")
+    assert (run.overshoot, run.easgd_alpha) == (0, 1.0)
+
+
+def test_what_is_for_async_is_refused_when_another_mode_is_chosen_for_it():
+    run = RunConfig(easgd_alpha=0.25)
+    with pytest.raises(ConfigError, match="for cpu_async, and the mode is cpu_cadence"):
+        review_hints(
+            mode=Mode.CPU_CADENCE,
+            pin_counts=False,
+            speed_ratio=False,
+            partition_ratios=False,
+            for_async=run.given_for_async,
+        )
 
 
 def test_the_defaults_of_the_cadence_stand():

@@ -15,8 +15,8 @@ from flodl_core.ids import ExitCode, StartMode, WireDtype
 EXPECTED_KEYS = """
 run: job job_args name hosts ranks_per_host ranks devices placement place_timeout_s data
 run: mode overhead_target anchor min_anchor
-run: max_anchor pin_counts max_batch_diff late_factor guard meta relax_up speed_ratio
-run: partition_ratios callback_rank eval_every epochs epoch_splits batch_size
+run: max_anchor pin_counts max_batch_diff late_factor overshoot easgd_alpha guard meta relax_up
+run: speed_ratio partition_ratios callback_rank eval_every epochs epoch_splits batch_size
 run: micro_batch loader_workers seed gamma outer outer_lr outer_momentum wire_dtype sample_log
 run: save_path checkpoint_every_s checkpoint_every_epochs keep_checkpoints resume max_failure
 run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
@@ -124,6 +124,9 @@ def test_models_are_frozen_and_closed():
         (RunConfig, {"pin_counts": "10,x"}),
         (RunConfig, {"max_batch_diff": -1}),
         (RunConfig, {"late_factor": 1}),
+        (RunConfig, {"overshoot": -1}),
+        (RunConfig, {"easgd_alpha": 0}),
+        (RunConfig, {"easgd_alpha": 1.5}),
         (RunConfig, {"partition_ratios": "1,0"}),
         (RunConfig, {"partition_ratios": "1,nan"}),
         (RunConfig, {"eval_every": -1}),

@@ -14,17 +14,29 @@ OVERSHOOT = st.integers(0, 15)
 
 
 def test_where_there_is_plenty_each_rank_may_overshoot_its_count():
-    found = run_ahead(1000, (10, 120), 3)
-    assert (found.batches, found.is_final) == ((13, 123), False)
+    found = run_ahead(1000, (10, 10), 3)
+    assert (found.batches, found.is_final) == ((13, 13), False)
+
+
+def test_an_overshoot_takes_about_as_long_on_every_rank_and_is_at_least_a_batch():
+    assert run_ahead(1000, (10, 120), 3).batches == (11, 123)
+    assert run_ahead(1000, (10, 40, 20), 8).batches == (12, 48, 24)
 
 
 def test_a_rank_that_is_gone_gets_nothing():
-    assert run_ahead(1000, (10, 0, 30), 4).batches == (14, 0, 34)
+    assert run_ahead(1000, (10, 0, 30), 4).batches == (12, 0, 34)
 
 
-def test_the_overshoot_shrinks_before_the_counts_do():
-    assert run_ahead(37, (10, 20), 15).batches == (13, 23)
-    assert run_ahead(33, (10, 20), 15).batches == (11, 21)
+def test_before_the_last_window_each_rank_runs_on_into_its_part_of_it_only():
+    """After 30 batches 6 are left, of which the first rank will have 2 and the other 4."""
+    found = run_ahead(36, (10, 20), 15)
+    assert (found.batches, found.planned, found.is_final) == ((10, 24), (10, 20), False)
+    assert run_ahead(36, (10, 20), 3).batches == (10, 23)
+    assert run_ahead(62, (10, 20), 15).batches == (18, 35)
+
+
+def test_an_overshoot_is_no_more_than_what_is_left_for_all():
+    assert run_ahead(6, (1, 1), 15).batches == (3, 3)
 
 
 def test_the_last_batches_are_shared_out_like_any_last_window():
@@ -48,18 +60,23 @@ def test_nobody_is_promised_what_is_not_there(left, counts, overshoot):
 
 
 @given(LEFT, COUNTS, OVERSHOOT)
-def test_away_from_the_end_everybody_has_the_count_and_the_same_overshoot(left, counts, overshoot):
+def test_an_average_waits_for_counts_and_nobody_runs_further_than_the_overshoot(
+    left, counts, overshoot
+):
     found = run_ahead(left, counts, overshoot)
     if found.is_final:
+        assert found.planned == found.batches
         return
-    further = {b - c for b, c in zip(found.batches, counts, strict=True) if c}
-    assert len(further) == 1
-    assert 0 <= further.pop() <= overshoot
+    assert found.planned == tuple(counts)
+    further = [b - c for b, c in zip(found.batches, counts, strict=True) if c]
+    assert 0 <= min(further) <= max(further) <= overshoot
+    if overshoot and left >= 2 * sum(counts) + len(counts):
+        assert min(further) >= 1
 
 
 @pytest.mark.parametrize(
     ("left", "counts", "overshoot"),
-    [(10, (0, 0), 3), (10, (-1, 3), 3), (10, (1, 2), -1), (-1, (1, 2), 3)],
+    [(10, (0, 0), 3), (10, (-1, 3), 3), (99, (-1, 3), 3), (10, (1, 2), -1), (-1, (1, 2), 3)],
 )
 def test_numbers_that_mean_nothing_are_refused(left, counts, overshoot):
     with pytest.raises(LocalProtocolError):

@@ -10,7 +10,7 @@ from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind
+from flodl_core.ids import GuardKind, Mode
 from flodl_core.simulation.pace_profile import (
     Death,
     Hiccup,
@@ -21,7 +21,9 @@ from flodl_core.simulation.pace_profile import (
     read_numbers,
     read_step,
 )
-from flodl_core.simulation.pace_world import PaceWorld, PlayedWindow
+from flodl_core.simulation.pace_world import PaceWorld, PlayedWindow, pace_envelope
+
+CADENCE = Mode.CPU_CADENCE
 
 
 def numbers(*, guard: GuardKind = GuardKind.LEVEL, meta: bool = True, **elche):
@@ -29,8 +31,16 @@ def numbers(*, guard: GuardKind = GuardKind.LEVEL, meta: bool = True, **elche):
     return CoordinatorSettings(cadence=cadence)
 
 
-def play(profile: PaceProfile, windows: int = 40, *, seed: int = 1, **elche) -> list[PlayedWindow]:
-    return list(PaceWorld(profile, numbers(**elche), seed=seed).play(windows))
+def play(
+    profile: PaceProfile,
+    windows: int = 40,
+    *,
+    seed: int = 1,
+    mode: Mode = CADENCE,
+    **elche,
+) -> list[PlayedWindow]:
+    envelope = pace_envelope(profile, seed=seed, mode=mode)
+    return list(PaceWorld(profile, numbers(**elche), envelope).play(windows))
 
 
 def steady(played: list[PlayedWindow], last: int = 20) -> float:
@@ -113,13 +123,50 @@ def test_a_hiccup_of_five_seconds_does_not_change_the_anchor(speeds, jitter, win
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "profile", [at(5, 5, 60), at(10, 20, 40, 80), at(10, 10, 10, 10), at(5, 5, 60, jitter=0.2)]
+)
+def test_ranks_that_run_on_lose_nothing_to_an_average(profile):
+    """Not even a slow one: its 60 ms pass while everybody trains."""
+    for sync_ms in (15.0, 60.0):
+        slow = replace(profile, sync_ms=sync_ms)
+        assert steady(play(slow, 60, mode=Mode.CPU_ASYNC)) >= 0.985
+        assert steady(play(slow, 60, mode=Mode.CPU_ASYNC)) >= steady(play(slow, 60))
+
+
+def test_ranks_that_run_on_get_counts_by_their_speeds_too():
+    played = play(at(5, 5, 60), 12, mode=Mode.CPU_ASYNC)
+    assert played[-1].record.batch_counts == pytest.approx((120, 120, 10), abs=6)
+    assert sum(played[-1].batches) == pytest.approx(250, rel=0.1)
+
+
+def test_a_rank_that_slows_down_tenfold_keeps_ranks_that_run_on_waiting_for_one_window():
+    profile = at(10, 10, steps=(SpeedStep(8, 1, 10.0),))
+    played = play(profile, 24, mode=Mode.CPU_ASYNC)
+    assert any("begins early" in note for one in played[7:10] for note in one.notes)
+    assert steady(played, 8) >= 0.97
+
+
+def test_a_death_among_ranks_that_run_on_leaves_the_others_at_work():
+    played = play(at(10, 10, 40, deaths=(Death(6, 2),)), 16, mode=Mode.CPU_ASYNC)
+    assert steady(played, 6) >= 0.98
+    assert played[-1].batches[2] == 0
+
+
+def test_epochs_of_ranks_that_run_on_end_together():
+    profile = at(5, 5, 60, epoch_batches=600)
+    shares = [steady(play(profile, 40, mode=mode), 30) for mode in (CADENCE, Mode.CPU_ASYNC)]
+    assert shares[1] >= shares[0] >= 0.9
+
+
+@pytest.mark.slow
 def test_a_learning_rate_far_too_high_on_one_rank_is_answered_and_told():
     """Its divergence grows as that of a rank does whose steps are thirty times too large."""
     climbing = tuple(0.02 * 1.5**number for number in range(14))
     profile = at(10, 20, sync_ms=60, divergences=climbing)
     calm = play(at(10, 20, sync_ms=60), 20)
     for guard in (GuardKind.LEVEL, GuardKind.GROWTH):
-        world = PaceWorld(profile, numbers(guard=guard), seed=1)
+        world = PaceWorld(profile, numbers(guard=guard), pace_envelope(profile, seed=1))
         played = list(world.play(20))
         assert max(one.record.anchor for one in played) < calm[-1].record.anchor
         assert min(one.record.anchor for one in played) < 10
