@@ -88,6 +88,8 @@ class ElcheView:
     """Who gave the last verdict: the guard, the meta-controller, or both."""
     guard_failures: int = 0
     """Cycles in which the guard raised or returned no verdict; they counted as stable."""
+    overshoot: int | None = None
+    """Batches that the fastest rank may run on beyond its count; None where none runs on."""
     recent_shares: tuple[float, ...] = ()
     """Part of the batches by rank of the world, over the last ten windows; 0 for who is gone."""
 
@@ -250,6 +252,7 @@ def elche_view(state: SchedulerState) -> ElcheView:
         verdict_by=cadence.verdict_by,
         guard_failures=cadence.judge.failures,
         recent_shares=cadence.recent_shares,
+        overshoot=cadence.overshoot,
     )
 
 

@@ -206,6 +206,7 @@ def _elche(elche: ElcheView) -> ElcheState:
         anchor=elche.anchor,
         anchor_rank=elche.anchor_rank,
         batch_counts=elche.batch_counts,
+        overshoot=elche.overshoot,
         overhead=elche.overhead,
         overhead_target=elche.overhead_target,
         window_cap_binding=elche.window_cap_binding,

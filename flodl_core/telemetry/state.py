@@ -135,6 +135,8 @@ class ElcheState(Section):
     anchor_rank: int | None = None
     batch_counts: tuple[int, ...] = ()
     """Batches of the next window by rank; 0 for a rank that is gone."""
+    overshoot: int | None = None
+    """Batches that the fastest rank may run on beyond its count; null where none runs on."""
     overhead: float | None = None
     """Averaging's part of a window, 0 to 1, by the last three."""
     overhead_target: float | None = None
