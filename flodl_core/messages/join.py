@@ -125,7 +125,7 @@ class Evict:
 
 @message(27)
 class Abort:
-    """Controller → agent: the run is over without training on."""
+    """Controller → agent: the run is over without training on. Agent → controller: it goes."""
 
     reason: str
 

@@ -76,6 +76,7 @@ class Agent:
         self._is_verbose = is_verbose
         self._host = HostName(self._config.host or platform.node() or "host")
         self._directory: RunDirectory | None = None
+        self._life: HostLife | None = None
         self._exposure = ExposureWatch(lambda _, text: say(f"warning: {text}"))
 
     async def run(self) -> int:
@@ -141,8 +142,11 @@ class Agent:
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async for number in signals:
+                name = signal.Signals(number).name
+                if self._life is not None:
+                    await self._life.take_leave(f"its agent was ended by {name}")
                 raise AgentInterruptedError(
-                    f"host {self._host}: {signal.Signals(number).name}; its ranks are ended",
+                    f"host {self._host}: {name}; its ranks are ended",
                     fix="",
                 )
 
@@ -166,7 +170,7 @@ class Agent:
         )
         ranks = ", ".join(str(rank) for rank in world.formed.ranks)
         self._say(f"the world has formed: this host has ranks {ranks}")
-        life = HostLife(
+        self._life = life = HostLife(
             link, world, facts=facts, attach=RelayStarter(facts).attach, controller=controller
         )
         ended = await life.run()

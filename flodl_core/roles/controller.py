@@ -241,6 +241,16 @@ class Controller:
                 for line in message.text.splitlines():
                     self._log.warning("stack_line", rank=message.rank, line=line)
 
+    def host_leaves(self, host: HostName, reason: str) -> None:
+        """Lose every rank of a host whose agent says that it goes, before its links end."""
+        if host not in self._links or self.finished is not None:
+            return
+        self._log.warning("host_leaves", host=host, reason=reason)
+        self._story.host_lost(host, f"host {host} is gone: {reason}")
+        for rank in self._links[host].ranks:
+            if self._ends.lose(rank):
+                self.post(RankLost(rank, f"host {host} is gone: {reason}"))
+
     def host_lost(self, host: HostName, ranks: tuple[Rank, ...]) -> None:
         """Lose every rank of a host whose control link ended."""
         self._log.warning("host_lost", host=host, ranks=ranks)

@@ -1,7 +1,7 @@
 """One host from WorldFormed to its end: children up, reports up, orders down.
 
 The join connection has become the host control link: RankExited, HostStats and
-RankStack go up, Evict, DumpStack, Abort and RunEnded come down, and its end means
+RankStack and a last Abort go up, Evict, DumpStack, Abort and RunEnded come down, and its end means
 that the launcher is gone. Whatever ends this life, no child outlives it.
 """
 
@@ -31,6 +31,9 @@ EMERGENCY_S: Seconds = 60.0
 
 LINK_END_S: Seconds = 5.0
 """How long the link may outlive ranks that have all ended because the controller was gone."""
+
+LAST_WORD_S: Seconds = 1.0
+"""For an agent that is ended to say so."""
 
 LEAVE_S: Seconds = 0.3
 """From the word that the run ended to the end of the folding side, for ranks on their way out."""
@@ -103,6 +106,16 @@ class HostLife:
     def host(self) -> HostName:
         """This host's label."""
         return self._facts.host
+
+    async def take_leave(self, reason: str) -> None:
+        """Tell the launcher why this host is about to go; ends the outbox.
+
+        Args:
+            reason: one clause.
+        """
+        self._outbox.put(Abort(reason=reason))
+        with anyio.move_on_after(LAST_WORD_S):
+            await self._outbox.flushed()
 
     async def run(self) -> RunEnded:
         """Start the children and stay until the run has ended.

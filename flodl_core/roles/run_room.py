@@ -200,6 +200,7 @@ class RunRoom:
                 left=self._story.host_left,
                 host_lost=self._host_lost,
                 from_host=self._from_host,
+                leaves=self._host_leaves,
             ),
             log=self._log,
         )
@@ -306,10 +307,14 @@ class RunRoom:
         if self._controller is not None:
             self._controller.host_lost(host, ranks)
 
+    def _host_leaves(self, host: HostName, reason: str) -> None:
+        if self._controller is not None:
+            self._controller.host_leaves(host, reason)
+
     def _from_host(self, message: RankExited | HostStats | RankStack) -> None:
         if isinstance(message, HostStats):
             self._board.take_stats(message)
-        if self._controller is not None:
+        if self._controller:
             self._controller.from_host(message)
 
     async def _on_mux(self, connection: PortConnection) -> None:

@@ -42,6 +42,7 @@ from flodl_core.net import clock
 from flodl_core.net.join_link import JoinLink, accept_join
 from flodl_core.net.port import PortConnection
 from flodl_core.roles.outbox import LinkOutbox
+from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.units import Seconds
 
@@ -93,6 +94,8 @@ class WindowReports:
     """A host that was in, before the world formed."""
     host_lost: Callable[[HostName, tuple[Rank, ...]], None]
     from_host: Callable[[RankExited | HostStats | RankStack], None]
+    leaves: Callable[[HostName, str], None]
+    """(host, why): its agent says that it goes."""
 
 
 class _JoinSink:
@@ -256,7 +259,9 @@ class JoinWindow:
             return
         while True:
             message = await link.receive()
-            if isinstance(message, RankExited | HostStats | RankStack):
+            if isinstance(message, Abort):
+                self._reports.leaves(hello.host, show_untrusted(message.reason, limit_chars=80))
+            elif isinstance(message, RankExited | HostStats | RankStack):
                 if self._by_rank.get(message.rank) == number:
                     self._reports.from_host(message)
                 else:

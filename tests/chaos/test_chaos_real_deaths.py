@@ -132,7 +132,8 @@ def test_a_guest_that_leaves_in_the_middle_takes_only_its_own_ranks_along(launch
     said = guest.finish()
     assert said.code == 7, said
     assert "SIGTERM" in said.err
-    assert "guest" in run.until_said("alert", "rank 1")
+    alert = run.until_said("alert", "rank 1")
+    assert "host guest is gone: its agent was ended by SIGTERM" in alert
     run.until_trained(trained_now(run) + BATCH)
     late = run.flodl("join", run.address, "--host", "late")
     assert late.code == 6, late
