@@ -29,7 +29,7 @@ import numpy as np
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import OuterKind
 from flodl_core.messages.job import OuterSpec
-from flodl_core.reduce.narrow import F32, PIECE_VALUES
+from flodl_core.reduce.narrow import F32
 
 TYPICAL_LR: Final = {OuterKind.SLOWMO: 1.0, OuterKind.NESTEROV: 0.7}
 """Learning rates of the outer step as their papers recommend them."""
@@ -37,6 +37,9 @@ TYPICAL_LR: Final = {OuterKind.SLOWMO: 1.0, OuterKind.NESTEROV: 0.7}
 TYPICAL_MOMENTUM: Final = 0.9
 
 MAX_LR: Final = 10.0
+
+STEP_VALUES: Final = 16 * 1024
+"""Values stepped at a time: six arrays of them stay in a core's own cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +128,8 @@ class OuterStep:
         self._looks_ahead = isinstance(rule, NesterovMomentum)
         self._lr = np.float32(rule.lr)
         self._momentum = np.float32(rule.momentum)
-        self._gradient: F32 = np.empty(PIECE_VALUES, np.float32)
-        self._descent: F32 = np.empty(PIECE_VALUES, np.float32)
+        self._gradient: F32 = np.empty(STEP_VALUES, np.float32)
+        self._descent: F32 = np.empty(STEP_VALUES, np.float32)
 
     def step(self, out: F32, *, previous: F32, before: F32, after: F32) -> bool:
         """Turn an average into the stepped parameters.
@@ -160,8 +163,8 @@ class OuterStep:
                 fix="report this: the geometry and the velocity do not belong together",
             )
         with np.errstate(all="ignore"):
-            for start in range(0, out.size, PIECE_VALUES):
-                piece = slice(start, start + PIECE_VALUES)
+            for start in range(0, out.size, STEP_VALUES):
+                piece = slice(start, start + STEP_VALUES)
                 old = None if previous is None else previous[piece]
                 if not self._step_piece(out[piece], old, before[piece], after[piece]):
                     return False
@@ -189,10 +192,11 @@ class OuterStep:
 
 
 def all_finite(values: F32) -> bool:
-    """Return whether no value is NaN or infinite; one pass over them where that is so."""
-    if math.isfinite(float(np.add.reduce(values))):
+    """Return whether no value is NaN or infinite: neither the largest nor the smallest one is."""
+    if values.size == 0:
         return True
-    return bool(np.isfinite(values).all())
+    least, most = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
+    return math.isfinite(least) and math.isfinite(most)
 
 
 def _check_numbers(lr: float, momentum: float) -> None:

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import OuterKind
-from flodl_core.reduce.narrow import PIECE_VALUES
 from flodl_core.reduce.outer import (
+    STEP_VALUES,
     NesterovMomentum,
     OuterAvg,
     OuterMomentum,
     OuterStep,
     SlowMomentum,
+    all_finite,
     outer_rule,
 )
 
@@ -135,27 +136,28 @@ def test_without_momentum_and_with_rate_one_a_step_is_the_average(
         out, after = mean.copy(), np.empty_like(mean)
         zeros = np.zeros_like(mean)
         assert OuterStep(rule).step(out, previous=previous, before=zeros, after=after)
-        assert np.abs(out - mean).max() <= HALF_UNIT * (np.abs(previous) + np.abs(mean)).max()
+        size = np.abs(previous.astype(float)) + np.abs(mean)
+        assert (np.abs(out.astype(float) - mean) <= 2.01 * HALF_UNIT * size).all()
 
 
 def test_a_bucket_of_many_pieces_is_stepped_value_by_value() -> None:
-    size = 2 * PIECE_VALUES + 7
+    size = 2 * STEP_VALUES + 7
     rng = np.random.default_rng(3)
     previous, mean, before = rng.normal(size=(3, size)).astype(np.float32)
     step = OuterStep(NesterovMomentum())
     out, after = mean.copy(), np.empty(size, np.float32)
     assert step.step(out, previous=previous, before=before, after=after)
-    for index in (0, PIECE_VALUES - 1, PIECE_VALUES, size - 1):
+    for index in (0, STEP_VALUES - 1, STEP_VALUES, size - 1):
         one, one_after = mean[index : index + 1].copy(), np.empty(1, np.float32)
         place = slice(index, index + 1)
         step.step(one, previous=previous[place], before=before[place], after=one_after)
         assert (one[0], one_after[0]) == (out[index], after[index])
 
 
-@pytest.mark.parametrize("place", [0, PIECE_VALUES + 5])
+@pytest.mark.parametrize("place", [0, STEP_VALUES + 5])
 @pytest.mark.parametrize("rule", [SlowMomentum(lr=2.0), NesterovMomentum(lr=2.0)])
 def test_a_step_that_leaves_f32_says_so_wherever_it_does(rule: OuterMomentum, place: int) -> None:
-    size = PIECE_VALUES + 8
+    size = STEP_VALUES + 8
     previous, mean, before = (np.zeros(size, np.float32) for _ in range(3))
     previous[place], mean[place] = 3e38, -3e38
     after = np.empty(size, np.float32)
@@ -163,6 +165,16 @@ def test_a_step_that_leaves_f32_says_so_wherever_it_does(rule: OuterMomentum, pl
     assert not step.step(mean.copy(), previous=previous, before=before, after=after)
     before[place] = -3e38
     assert not step.step_difference(-previous, before=-before, after=after)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 50, 99])
+def test_one_value_that_is_not_finite_is_found_among_others(place: int, wrong: float) -> None:
+    values = np.linspace(-3e38, 3e38, 100, dtype=np.float32)
+    assert all_finite(values)
+    values[place] = wrong
+    assert not all_finite(values)
+    assert all_finite(values[:0])
 
 
 def test_large_values_whose_sum_overflows_are_finite_all_the_same() -> None:
