@@ -8,6 +8,7 @@ answer carries a CORS header, so no web page can read one. Bytes are h11's and
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -32,6 +33,7 @@ Answer: TypeAlias = tuple[int, Mapping[str, object]]
 JSON: Final = "application/json; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 
+_FIRST_REFUSAL: Final = 400
 _READING: Final = ("GET", "HEAD")
 _HOW_TO_PROVE: Final = (
     "send `Authorization: Bearer TOKEN` with the operator token; "
@@ -141,6 +143,7 @@ class HttpApp:
         request_s: Seconds = http_exchange.REQUEST_S,
     ) -> None:
         self._request_s = request_s
+        self._refused: Counter[int] = Counter()
         self._publisher = publisher
         self._trust = trust
         documents = [
@@ -155,7 +158,13 @@ class HttpApp:
 
     async def serve(self, connection: PortConnection) -> None:
         """Answer the one request of a connection; the port's `on_http`."""
-        await http_exchange.serve_one(connection, self._answer, request_s=self._request_s)
+        status = await http_exchange.serve_one(connection, self._answer, request_s=self._request_s)
+        if status is not None and status >= _FIRST_REFUSAL:
+            self._refused[status] += 1
+
+    def refusals(self) -> dict[str, int]:
+        """Return how many requests were refused, by the statuses that occurred."""
+        return {str(status): count for status, count in sorted(self._refused.items())}
 
     async def _answer(self, connection: PortConnection, request: Request) -> Response:
         if request.path not in self._gets and request.path not in self._posts:

@@ -23,7 +23,7 @@ MAX_REQUEST_BYTES: Final = 8 * KIB
 REQUEST_S: Final = 5.0
 ANSWER_S: Final = 5.0
 
-_BEARER: Final = "bearer "
+_BEARER: Final = "bearer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +59,16 @@ class _RefusedRequest(Exception):
 
 async def serve_one(
     connection: PortConnection, answer: Answerer, *, request_s: Seconds = REQUEST_S
-) -> None:
+) -> int | None:
     """Read one request, write its answer and end the connection; a vanished client is fine.
 
     Args:
         connection: routed as HTTP, nothing read of it.
         answer: called with a whole request.
         request_s: ceiling of reading it.
+
+    Returns:
+        The status of the answer; None where the client went away before it had one.
     """
     protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST_BYTES)
     has_body = True
@@ -80,7 +83,8 @@ async def serve_one(
         with anyio.move_on_after(ANSWER_S):
             await _write(connection.stream, protocol, response, has_body=has_body)
     except PEER_ENDED:
-        return
+        return None
+    return response.status
 
 
 async def _read_request(
@@ -135,24 +139,49 @@ async def _go_on(stream: ByteStream, protocol: h11.Connection) -> None:
 
 def _understand(connection: PortConnection, head: h11.Request) -> Request:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise _RefusedRequest(400, "the request says its length in two ways")
     try:
-        target = urlsplit(head.target.decode("ascii"))
-        parameters = dict(parse_qsl(target.query, max_num_fields=32))
+        authority, path, query = _split_target(head.target.decode("ascii"))
+        parameters = dict(parse_qsl(query, max_num_fields=32))
     except ValueError as error:
         raise _RefusedRequest(400, "the request's target is no address") from error
-    authorization = headers.get("authorization", "")
-    is_bearer = authorization.lower().startswith(_BEARER)
+    if authority is not None and authority != headers.get("host"):
+        raise _RefusedRequest(400, "the request's target and its Host are two addresses")
     return Request(
         method=head.method.decode("latin-1"),
-        path=target.path,
+        path=path,
         parameters=parameters,
         credentials=Credentials(
             peer_is_loopback=connection.peer.is_loopback,
             host=headers.get("host"),
             origin=headers.get("origin"),
-            bearer=authorization[len(_BEARER) :].strip() if is_bearer else None,
+            bearer=_bearer(headers.get("authorization")),
         ),
     )
+
+
+def _split_target(target: str) -> tuple[str | None, str, str]:
+    """Return authority, path and query of a request's target; a path is taken as it stands.
+
+    Raises:
+        ValueError: it is neither a path nor an address of HTTP.
+    """
+    if target.startswith("/"):
+        path, _, query = target.partition("?")
+        return None, path, query
+    address = urlsplit(target)
+    if address.scheme not in ("http", "https") or not address.netloc:
+        raise ValueError(target)
+    return address.netloc, address.path or "/", address.query
+
+
+def _bearer(authorization: str | None) -> str | None:
+    """Return the token that a request shows: empty where it shows something else, or none."""
+    if authorization is None:
+        return None
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == _BEARER else ""
 
 
 async def _write(

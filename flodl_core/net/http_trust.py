@@ -32,7 +32,7 @@ class Credentials:
     origin: str | None
     """The Origin header, which only browsers send."""
     bearer: str | None
-    """The token of an `Authorization: Bearer` header."""
+    """The token of an `Authorization: Bearer` header; empty where the header says another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

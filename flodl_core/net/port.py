@@ -218,6 +218,10 @@ class Port:
             open_links=self._links,
         )
 
+    def drops(self) -> dict[str, int]:
+        """Return how many connections were let go, by the reasons that occurred."""
+        return {reason.value: count for reason, count in self._dropped.items()}
+
     def note_spoken(self, connection: PortConnection) -> None:
         """Called by the connection; see `PortConnection.first_message_arrived`."""
         self._gate.spoke(connection.number)

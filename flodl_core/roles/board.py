@@ -5,7 +5,7 @@ a machine.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import anyio
@@ -65,6 +65,8 @@ class StatusBoard:
         self.coordinator: Coordinator | None = None
         self.port: int | None = None
         self.join: JoinSettings | None = None
+        self._drops: Callable[[], Mapping[str, int]] = dict
+        self._refused_requests: Callable[[], Mapping[str, int]] = dict
         self.newest: StateDocument | None = None
         self.history = story.history
         self.end: EndState | None = None
@@ -84,6 +86,16 @@ class StatusBoard:
     def name_mode(self, mode: Mode, reason: str) -> None:
         """Learn the mode of the world that formed."""
         self._facts = replace(self._facts, mode=mode.value, mode_reason=reason)
+
+    def watch_port(
+        self,
+        number: int,
+        *,
+        drops: Callable[[], Mapping[str, int]],
+        refused_requests: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Learn the real port, and where to ask whom it let go and what it refused."""
+        self.port, self._drops, self._refused_requests = number, drops, refused_requests
 
     def document(self) -> StateDocument:
         """Compose the document of this moment."""
@@ -113,6 +125,8 @@ class StatusBoard:
                 membership=snapshot,
                 refused_joins=snapshot.refused_joins,
                 refusals=tuple(self._refusals),
+                dropped_connections=self._drops(),
+                refused_requests=self._refused_requests(),
                 join=self.join,
                 newest_window_seq=self.history.windows.newest_seq,
                 newest_event_seq=self.history.events.newest_seq,

@@ -4,7 +4,7 @@ Absent is null: before a world forms there is no training, no reduce and no rank
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flodl_core.coordinator.facts import EpochFacts
@@ -61,6 +61,8 @@ class RunParts:
     refused_joins: int
     refusals: tuple[RefusalState, ...] = ()
     """The last ones, oldest first."""
+    dropped_connections: Mapping[str, int] = field(default_factory=dict)
+    refused_requests: Mapping[str, int] = field(default_factory=dict)
     join: JoinSettings | None = None
     newest_window_seq: int = 0
     newest_event_seq: int = 0
@@ -105,6 +107,8 @@ def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
         refusals=parts.refused_joins,
         last_refusal=last_refusal(parts.refusals),
         recent_refusals=parts.refusals,
+        dropped_connections=dict(parts.dropped_connections),
+        refused_requests=dict(parts.refused_requests),
         join=parts.join,
         newest_window_seq=parts.newest_window_seq,
         newest_event_seq=parts.newest_event_seq,

@@ -87,6 +87,16 @@ def _alerts(document: StateDocument) -> Iterator[Sample]:
     yield (), float(sum(alert.count for alert in document.alerts))
 
 
+def _drops(document: StateDocument) -> Iterator[Sample]:
+    for reason, count in sorted(document.dropped_connections.items()):
+        yield (reason,), float(count)
+
+
+def _refused_requests(document: StateDocument) -> Iterator[Sample]:
+    for status, count in sorted(document.refused_requests.items()):
+        yield (status,), float(count)
+
+
 def _info(document: StateDocument) -> Iterator[Sample]:
     yield (document.run.name, document.run.mode), 1.0
 
@@ -133,6 +143,20 @@ METRICS: Final = (
     _run("joined_hosts", "Hosts that are in.", "joined_hosts"),
     _run("quorum_ranks", "Ranks that a start needs.", "min_rank_start"),
     _run("refused_joins", "Joins that were refused.", "refusals", kind=_COUNTER),
+    Metric(
+        name="dropped_connections",
+        text="Connections that were let go before they proved anything, by reason.",
+        kind=_COUNTER,
+        labels=("reason",),
+        samples=_drops,
+    ),
+    Metric(
+        name="refused_requests",
+        text="HTTP requests that were refused, by status.",
+        kind=_COUNTER,
+        labels=("status",),
+        samples=_refused_requests,
+    ),
     Metric(name="alerts", text="Alerts in the status document, repeats counted.", samples=_alerts),
     _run("epoch", "Epoch under way.", "training.epoch"),
     _run("epochs", "Epochs of the run.", "training.epochs"),

@@ -292,6 +292,11 @@ class StateDocument(Section):
     last_refusal: str | None = None
     recent_refusals: tuple[RefusalState, ...] = ()
     """The last refusals, oldest first, at most MAX_REFUSAL_ROWS."""
+    dropped_connections: dict[str, int] = {}
+    """By reason, how many were let go before they proved anything; a reason without one is absent.
+    The reasons are those of `flodl_core.net.port_statistics.DropReason`."""
+    refused_requests: dict[str, int] = {}
+    """By HTTP status, how many requests were refused; a status that did not occur is absent."""
     join: JoinSettings | None = None
     newest_window_seq: int = 0
     """The newest record of `GET /history`; 0 before the first."""
