@@ -46,7 +46,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedRate:
     """What one way of training would do."""
 
     name: str
@@ -62,7 +62,7 @@ class Expected:
 class Estimate:
     """Every way beside each other, and whether more than one device is worth it."""
 
-    ways: tuple[Expected, ...]
+    ways: tuple[ExpectedRate, ...]
     sum_samples_per_s: float
     averaging_s: Seconds
     """Of one averaging on the CPU plane, by the model."""
@@ -84,7 +84,7 @@ def estimate(rates: Sequence[SoloRate], plan: Plan) -> Estimate:
     fastest = max(rates, key=lambda rate: rate.samples_per_s)
     average_s = averaging_s(rates)
     modes = [_sync(rates, average_s), *_windows(rates, plan, average_s)] if len(rates) > 1 else []
-    alone = Expected(name=f"{ALONE} ({fastest.device})", samples_per_s=fastest.samples_per_s)
+    alone = ExpectedRate(name=f"{ALONE} ({fastest.device})", samples_per_s=fastest.samples_per_s)
     ways = [*modes, *([_ddp(rates)] if len(rates) > 1 else []), alone]
     best = max(modes or [alone], key=lambda way: way.samples_per_s)
     gain = best.samples_per_s / alone.samples_per_s
@@ -123,17 +123,17 @@ def settled_anchor(slow_ms: float, average_s: Seconds, plan: Plan) -> int:
     return min(max(plan.anchor, math.ceil(needed)), max(plan.max_anchor, plan.anchor))
 
 
-def _ddp(rates: Sequence[SoloRate]) -> Expected:
+def _ddp(rates: Sequence[SoloRate]) -> ExpectedRate:
     step_s = max(rate.batch_ms for rate in rates) / 1e3 + ring_s(rates)
-    return Expected(name=DDP, samples_per_s=_samples(rates) / step_s)
+    return ExpectedRate(name=DDP, samples_per_s=_samples(rates) / step_s)
 
 
-def _sync(rates: Sequence[SoloRate], average_s: Seconds) -> Expected:
+def _sync(rates: Sequence[SoloRate], average_s: Seconds) -> ExpectedRate:
     step_s = max(rate.batch_ms for rate in rates) / 1e3 + average_s
-    return Expected(name=Mode.CPU_SYNC, samples_per_s=_samples(rates) / step_s)
+    return ExpectedRate(name=Mode.CPU_SYNC, samples_per_s=_samples(rates) / step_s)
 
 
-def _windows(rates: Sequence[SoloRate], plan: Plan, average_s: Seconds) -> list[Expected]:
+def _windows(rates: Sequence[SoloRate], plan: Plan, average_s: Seconds) -> list[ExpectedRate]:
     """Return Cadence and Async, whose windows are of several batches."""
     slow = max(range(len(rates)), key=lambda i: rates[i].batch_ms)
     slow_ms = rates[slow].batch_ms
@@ -147,7 +147,7 @@ def _windows(rates: Sequence[SoloRate], plan: Plan, average_s: Seconds) -> list[
     window_s = max(count * rate.batch_ms for count, rate in pairs) / 1e3
     copies_s = 2 * rates[0].model_bytes / rates[0].copy_bytes_per_s
     return [
-        Expected(name=name, samples_per_s=samples / (window_s + cost_s), counts=counts)
+        ExpectedRate(name=name, samples_per_s=samples / (window_s + cost_s), counts=counts)
         for name, cost_s in ((Mode.CPU_CADENCE, average_s), (Mode.CPU_ASYNC, copies_s))
     ]
 
@@ -156,7 +156,7 @@ def _samples(rates: Sequence[SoloRate]) -> int:
     return sum(rate.batch_samples for rate in rates)
 
 
-def _verdict(best: Expected, alone: Expected, *, gain: float) -> str:
+def _verdict(best: ExpectedRate, alone: ExpectedRate, *, gain: float) -> str:
     if best is alone:
         return "not worth it: there is one device, and nobody to average with"
     said = f"{best.name} is expected at {gain:.2f} times the {alone.name}"

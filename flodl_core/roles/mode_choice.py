@@ -19,7 +19,7 @@ from flodl_core.ids import Mode, OuterKind
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import gpu_vendor
 from flodl_core.roles.formation import RunPlan
-from flodl_core.roles.rank_fabric import has_stand_in
+from flodl_core.roles.stand_in import has_stand_in
 
 
 def is_open(plan: RunPlan) -> bool:

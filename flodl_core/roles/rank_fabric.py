@@ -1,32 +1,20 @@
 """Which library a rank's collectives go through: NVIDIA's on a GPU, none on a CPU.
 
-Tests train on CPUs with a stand-in over loopback sockets. They say so in the environment
-of the processes that they start; no setting does, and a run that anybody else starts has
-none.
+Tests train on CPUs with a stand-in over loopback sockets; `stand_in` says so.
 """
 
-from typing import Final
-
 from flodl_core.errors import FlodlError
-from flodl_core.net.children import own_environment
 from flodl_core.planes.nccl.collective import Fabric
 from flodl_core.roles.orders import RankOrder
+from flodl_core.roles.stand_in import has_stand_in
 from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.nccl_port import NcclPort
 from flodl_core.training.seat import Seat
 
-STAND_IN: Final = "FLODL_CHILD_STAND_IN"
-"""Set by tests only."""
-
 
 class NoCollectivesError(FlodlError):
     """The mode averages among GPUs, and this rank has none."""
-
-
-def has_stand_in() -> bool:
-    """Return whether this process was started by a test that has no GPU."""
-    return bool(own_environment().get(STAND_IN))
 
 
 def make_port(

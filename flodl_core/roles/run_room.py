@@ -383,22 +383,17 @@ class RunRoom:
             exit_code=finished.exit_code,
             reason=finished.reason,
             detail=finished.detail,
-            samples_tail=self._tail_samples(),
+            samples_tail=self._controller.tail_samples(clock.now()) if self._controller else 0,
             sample_log=str(sample_log.path) if sample_log else None,
         )
         self._directory.write_summary(summary_json(summary, indent=2))
         self._log.close()
         return finished.exit_code, summary
 
-    def _tail_samples(self) -> int:
-        """Return the samples left out over all passes that the run has, or had to come."""
-        return self._controller.tail_samples(clock.now()) if self._controller is not None else 0
-
     def _tell_end(self) -> None:
         """Publish how the run ended while its port can still be read."""
-        code, reason = self._outcome()
-        done = self._finished
-        reason, detail = (done.reason, done.detail) if done is not None else ("failed", reason)
+        code, what = self._outcome()
+        reason, detail = (what, self._finished.detail) if self._finished else ("failed", what)
         self._board.end = EndState(exit_code=code, reason=reason, detail=detail)
         self._log.info("run_ended", code=code, reason=reason, detail=detail)
         self._story.ended(code, reason, detail)
