@@ -20,6 +20,7 @@ from flodl_core.messages.join import JoinHello
 
 MAX_DEVICES: Final = 256
 MAX_NAME_CHARS: Final = 200
+MAX_HOST_CHARS: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,25 @@ def _host_is_named(hello: JoinHello, _: Sequence[Member], __: Expected) -> Refus
     if hello.host.strip():
         return None
     return Refused(reason="the host name is blank", fix="give this host a name with --host")
+
+
+def _words_are_plain(hello: JoinHello, _: Sequence[Member], __: Expected) -> Refused | None:
+    """Names go into logs, records and terminals: they are short and print as they are."""
+    if not _is_plain(hello.host, MAX_HOST_CHARS):
+        return Refused(
+            reason=f"the host name {_shown(hello.host)} is longer than {MAX_HOST_CHARS} "
+            "characters, or has some that do not print",
+            fix="give this host a short name of printing characters with --host",
+        )
+    words = (*hello.local_devices, *hello.gpus, hello.torch_variant, hello.nccl_version or "")
+    odd = next((word for word in words if not _is_plain(word, MAX_NAME_CHARS)), None)
+    if odd is None and len(hello.gpus) <= MAX_DEVICES:
+        return None
+    what = "more GPUs than devices may be" if odd is None else f"the odd name {_shown(odd)}"
+    return Refused(
+        reason=f"the host describes itself with {what}",
+        fix="run the same flodl version on every host",
+    )
 
 
 def _has_devices(hello: JoinHello, _: Sequence[Member], __: Expected) -> Refused | None:
@@ -190,6 +210,7 @@ def _same_layout(hello: JoinHello, _: Sequence[Member], expected: Expected) -> R
 
 _TESTS: Final[tuple[_Test, ...]] = (
     _host_is_named,
+    _words_are_plain,
     _has_devices,
     _is_not_too_large,
     _devices_differ,
@@ -202,6 +223,10 @@ _TESTS: Final[tuple[_Test, ...]] = (
     _same_model,
     _same_layout,
 )
+
+
+def _is_plain(word: str, most_chars: int) -> bool:
+    return len(word) <= most_chars and word.isprintable()
 
 
 def _is_nccl(expected: Expected) -> bool:
