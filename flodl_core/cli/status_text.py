@@ -80,7 +80,11 @@ def _reduce(document: StateDocument) -> list[str]:
         pending = f"  pending {show_age(reduce.pending_s, reduce.stall_ceiling_s)}"
     last = f"last {show_number(reduce.last_sync_ms, digits=3)} ms {reduce.last_outcome or ''}"
     text = f"{reduce.state}  cycle {reduce.cycle}  version {reduce.version}  "
-    return [_line("reduce", f"{text}{show_bytes(reduce.bytes)}  {last.rstrip()}{pending}")]
+    lines = [_line("reduce", f"{text}{show_bytes(reduce.bytes)}  {last.rstrip()}{pending}")]
+    if reduce.outer_lr is not None and reduce.outer_momentum is not None:
+        numbers = f"rate {reduce.outer_lr:g}, momentum {reduce.outer_momentum:g}"
+        lines.append(_line("outer", f"{show_untrusted(reduce.outer, limit_chars=64)}, {numbers}"))
+    return lines
 
 
 def _wait(wait: WaitState) -> str:

@@ -10,6 +10,7 @@ from telemetry_documents import (
     in_training,
     member,
     rank_state,
+    reduce_state,
     training,
     wait,
 )
@@ -183,6 +184,14 @@ def test_one_of_a_thing_is_not_many():
     assert "joined   red (127.0.0.1): rank 0 on cpu:0" in lines
     assert any("640/1 sample  loss" in line for line in lines)
     assert any("1 batch  60 ms/batch" in line for line in lines)
+
+
+def test_status_names_the_outer_optimizer_where_there_is_one():
+    plainly = in_training(3.0, reduce=reduce_state())
+    assert not [line for line in render_status(plainly) if line.startswith("outer")]
+    outer = {"outer": "nesterov", "outer_lr": 0.7, "outer_momentum": 0.9}
+    stepped = in_training(3.0, reduce=reduce_state(**outer))
+    assert "outer    nesterov, rate 0.7, momentum 0.9" in render_status(stepped)
 
 
 ODD = "C:\\run\x1b[31m"
