@@ -2,9 +2,11 @@
 
     python tests/bench/recipe_share.py --steps 5,5,60 --rounds 3
     python tests/bench/recipe_share.py --steps 10,10,10,10 --overhead-target 0.02
+    python tests/bench/recipe_share.py --steps 5,5,60 --modes cpu_cadence,cpu_async
 
 Everything is the product: first a run of one rank for each different step, with
-windows so long that averaging with itself costs nothing, then the run of all ranks. What
+windows so long that averaging with itself costs nothing, then the run of all ranks in each
+mode, one after the other in every round. What
 is compared is batches a second by the status document, over a span that begins after 12
 windows. Reading data is in both, as it is for whoever trains on one device alone. Quiet
 machine, one script at a time. It asserts nothing.
@@ -14,7 +16,7 @@ import argparse
 import signal
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hetero_run import HeteroRun
 from hetero_tally import rest
@@ -35,7 +37,7 @@ class RecipeRun(HeteroRun):
                 "epochs": 1,
                 "step_ms": ",".join(f"{step:g}" for step in steps_ms),
             },
-            options=["--mode", "cpu_cadence", *options],
+            options=options,
         )
 
     def rate(self, seconds: float) -> float:
@@ -61,7 +63,8 @@ def _batches(state: dict[str, object]) -> int:
 
 def solo_rate(step_ms: float, seconds: float) -> float:
     """Return the batches a second of one rank alone."""
-    with RecipeRun([step_ms], options=["--anchor", "1000", "--max-anchor", "1000"]) as run:
+    alone = ["--mode", "cpu_cadence", "--anchor", "1000", "--max-anchor", "1000"]
+    with RecipeRun([step_ms], options=alone) as run:
         run.wait_for_batches(30)
         return run.rate(seconds)
 
@@ -85,33 +88,52 @@ def main() -> None:
     words.add_argument("--seconds", type=float, default=10.0)
     words.add_argument("--solo", type=float, default=5.0, help="seconds of each rank alone")
     words.add_argument("--overhead-target", type=float)
+    words.add_argument("--modes", default="cpu_cadence")
     given = words.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     steps = [float(step) for step in given.steps.split(",")]
-    options = []
-    if given.overhead_target is not None:
-        options = ["--overhead-target", str(given.overhead_target)]
-    shares = []
+    modes = given.modes.split(",")
+    shares: dict[str, list[float]] = {mode: [] for mode in modes}
     for number in range(given.rounds):
         solo = {step: solo_rate(step, given.solo) for step in dict.fromkeys(steps)}
-        ideal = sum(solo[step] for step in steps)
-        rate, early, late = cohort_rate(steps, given.seconds, options)
-        shares.append(rate / ideal)
-        slowest = max(steps)
-        off = [
-            count / early[steps.index(slowest)] / (solo[step] / solo[slowest]) - 1
-            for count, step in zip(early, steps, strict=True)
-        ]
-        alone = " ".join(f"{solo[step]:.1f}" for step in steps)
+        for mode in modes:
+            _measure(number, mode, steps, solo=solo, given=given, shares=shares[mode])
+    for mode, found in shares.items():
         print(
-            f"round {number + 1}: share {shares[-1]:.3f}, {rate:.1f} of {ideal:.1f} batches/s"
-            f" (alone {alone}); counts after {WINDOWS} windows {early}, off the ratio "
-            f"{' '.join(f'{one:+.1%}' for one in off)}, at the end {late}",
-            flush=True,
+            f"{mode}: share median {statistics.median(found):.3f} "
+            f"({min(found):.3f}-{max(found):.3f})   steps {given.steps} {' '.join(_target(given))}"
         )
+
+
+def _target(given: argparse.Namespace) -> list[str]:
+    target = given.overhead_target
+    return [] if target is None else ["--overhead-target", str(target)]
+
+
+def _measure(
+    number: int,
+    mode: str,
+    steps: Sequence[float],
+    *,
+    solo: Mapping[float, float],
+    given: argparse.Namespace,
+    shares: list[float],
+) -> None:
+    """Measure one mode in one round, print it and keep its share."""
+    ideal = sum(solo[step] for step in steps)
+    rate, early, late = cohort_rate(steps, given.seconds, ["--mode", mode, *_target(given)])
+    shares.append(rate / ideal)
+    slowest = max(steps)
+    off = [
+        count / early[steps.index(slowest)] / (solo[step] / solo[slowest]) - 1
+        for count, step in zip(early, steps, strict=True)
+    ]
+    alone = " ".join(f"{solo[step]:.1f}" for step in steps)
     print(
-        f"share: median {statistics.median(shares):.3f} ({min(shares):.3f}-{max(shares):.3f})"
-        f"   steps {given.steps} {' '.join(options)}"
+        f"round {number + 1}, {mode}: share {shares[-1]:.3f}, {rate:.1f} of {ideal:.1f} batches/s"
+        f" (alone {alone}); counts after {WINDOWS} windows {early}, off the ratio "
+        f"{' '.join(f'{one:+.1%}' for one in off)}, at the end {late}",
+        flush=True,
     )
 
 
