@@ -102,6 +102,8 @@ class RunPort:
             raise PortFaultError(f"{self.at} shows the run only to its operator", fix=FIX_TRUST)
         if answer.status == httpx.codes.SERVICE_UNAVAILABLE:
             raise PortFaultError(f"the run at {self.at} has published nothing yet")
+        if answer.status == httpx.codes.BAD_REQUEST and b"TLS" in answer.body:
+            raise PortFaultError(f"{self.at} speaks TLS, and its token is not here", fix=FIX_TLS)
         raise PortFaultError(f"{self.at} answered with status {answer.status}")
 
     async def act(self, path: str, parameters: Mapping[str, str]) -> PortAnswer:

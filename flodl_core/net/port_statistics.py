@@ -25,7 +25,7 @@ class DropReason(StrEnum):
     BAD_TLS = "bad_tls"
     """Its TLS handshake failed: another version, or none at all behind the first bytes."""
     DISTRUSTED = "distrusted"
-    """It left right after the TLS handshake: most often, its token names another certificate."""
+    """It left at the sight of the certificate: most often, its token names another one."""
     SILENT = "silent"
     """It sent no valid first message within the handshake budget."""
     EARLY_END = "early_end"

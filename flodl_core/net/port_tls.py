@@ -26,6 +26,7 @@ from flodl_core.wire.handshake import tls_refusal
 PLAIN_ROUTES: Final = frozenset({Route.JOIN, Route.HTTP})
 """What a run with TLS takes inside it only."""
 
+_LEFT: Final = "it left at the sight of the certificate; it may know another run's token"
 _READ_BYTES: Final = 8 * KIB
 _NO_TLS_HERE: Final = b"\x15\x03\x03\x00\x02\x02\x46"
 """A fatal alert, protocol_version: this end speaks no version of TLS."""
@@ -60,8 +61,8 @@ async def begin_tls(connection: Dialled, context: ssl.SSLContext) -> Route:
     """Do the handshake and return what is spoken inside; the stream is the inner one from here on.
 
     Raises:
-        TlsDropError: the handshake failed, the peer left after it, or speaks nothing of ours.
-        anyio.EndOfStream, anyio.BrokenResourceError: it went away in the middle of it.
+        TlsDropError: the handshake failed, the peer left at it, or speaks nothing of ours.
+        anyio.EndOfStream, anyio.BrokenResourceError: it went away before it had said a hello.
     """
     outer = connection.stream
     stream = TlsStream(outer.detach(), context, is_server=True)
@@ -69,16 +70,16 @@ async def begin_tls(connection: Dialled, context: ssl.SSLContext) -> Route:
     try:
         await stream.handshake()
     except TlsFailedError as error:
-        raise TlsDropError(
-            DropReason.BAD_TLS, f"its TLS handshake failed: {error.reason}"
-        ) from error
+        why = f"its TLS handshake failed: {error.reason}"
+        raise TlsDropError(DropReason.BAD_TLS, why) from error
+    except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
+        if stream.has_spoken:
+            raise TlsDropError(DropReason.DISTRUSTED, _LEFT) from error
+        raise
     try:
         return await _inner_route(stream)
     except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
-        raise TlsDropError(
-            DropReason.DISTRUSTED,
-            "it left after the TLS handshake; it may know another run's token",
-        ) from error
+        raise TlsDropError(DropReason.DISTRUSTED, _LEFT) from error
 
 
 async def refuse_tls(stream: ByteStream) -> None:

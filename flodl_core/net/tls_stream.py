@@ -49,6 +49,8 @@ class TlsStream(ByteStream):
         self._outgoing = ssl.MemoryBIO()
         self._engine = context.wrap_bio(self._incoming, self._outgoing, server_side=is_server)
         self._ahead = b""
+        self.has_spoken = False
+        """Whether anything of this end was sent."""
         self._turn = anyio.Lock()
 
     async def handshake(self) -> None:
@@ -161,6 +163,7 @@ class TlsStream(ByteStream):
     async def _flush(self) -> None:
         if not self._outgoing.pending:
             return
+        self.has_spoken = True
         async with self._turn:
             await super().send_all(self._outgoing.read())
 
