@@ -269,6 +269,7 @@ async def test_plain_http_is_told_that_the_run_speaks_tls():
         answer = await anyio.to_thread.run_sync(ask, port.at)
         assert (answer.status, answer.error) == (400, "this run speaks TLS only")
         assert "token" in str(answer.body["fix"])
+        await until(port.dropped)
         assert port.dropped() == {"plain": 1}
 
 
@@ -280,6 +281,7 @@ async def test_https_to_a_run_without_tls_says_so():
     async with running_port(on_http=web()) as port:
         with pytest.raises(ControllerUnreachableError, match=r"speaks no TLS 1\.3"):
             await anyio.to_thread.run_sync(ask, port.at)
+        await until(port.dropped)
         assert port.dropped() == {"tls": 1}
 
 
