@@ -11,6 +11,8 @@ from pathlib import Path
 
 from chaos_world import Roads
 
+NAMES = Path("/etc/netns")
+"""What `ip netns exec` lays over /etc, a directory a namespace."""
 PREFIX = "flodlchaos"
 NEAR, FAR = "10.77.0.1", "10.77.0.2"
 WIRE = str(Path(__file__).with_name("chaos_wire.py"))
@@ -24,10 +26,10 @@ def why_not() -> str:
         return "network namespaces need the command ip"
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "the wire between two namespaces needs /dev/net/tun"
-    tried = subprocess.run(["ip", "netns", "add", _name("try")], capture_output=True, text=True)
+    tried = subprocess.run(["ip", "netns", "add", name_of("try")], capture_output=True, text=True)
     if tried.returncode:
         return f"no network namespace can be made: {tried.stderr.strip()}"
-    _remove(_name("try"))
+    remove(name_of("try"))
     return ""
 
 
@@ -35,8 +37,8 @@ class Networks:
     """The two namespaces and the wire, until `close`."""
 
     def __init__(self) -> None:
-        _remove_leftovers()
-        self._names = (_name("near"), _name("far"))
+        remove_leftovers()
+        self._names = (name_of("near"), name_of("far"))
         for name in self._names:
             subprocess.run(["ip", "netns", "add", name], check=True)
         self._wire = subprocess.Popen(
@@ -68,24 +70,28 @@ class Networks:
         self._wire.wait(10)
         self._wire.stdout.close()
         for name in self._names:
-            _remove(name)
+            remove(name)
 
     def _hear(self, word: str) -> None:
         assert self._wire.stdout is not None
         assert self._wire.stdout.readline().strip() == word
 
 
-def _name(end: str) -> str:
+def name_of(end: str) -> str:
+    """Return the name of a namespace of this process."""
     return f"{PREFIX}-{os.getpid()}-{end}"
 
 
-def _remove(name: str) -> None:
+def remove(name: str) -> None:
+    """Take a namespace away, with the names that were known in it."""
+    shutil.rmtree(NAMES / name, ignore_errors=True)
     subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-def _remove_leftovers() -> None:
+def remove_leftovers() -> None:
+    """Take away the namespaces of runs that were killed."""
     listed = subprocess.run(["ip", "netns", "list"], check=True, capture_output=True, text=True)
     for line in listed.stdout.splitlines():
         name = line.split()[0] if line.split() else ""
         if name.startswith(PREFIX) and not Path(f"/proc/{name.split('-')[1]}").exists():
-            _remove(name)
+            remove(name)

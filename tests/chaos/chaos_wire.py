@@ -24,8 +24,7 @@ SEED = 7
 
 def make_end(name: str, namespace: str, address: str, peer: str) -> int:
     """Make a device, give it to a namespace and bring it up; returns its descriptor."""
-    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
-    fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH", name.encode(), TUN_WITHOUT_HEADER))
+    fd = open_tun(name)
     for words in (
         ("link", "set", name, "netns", namespace),
         ("-n", namespace, "addr", "add", address, "peer", peer, "dev", name),
@@ -33,6 +32,13 @@ def make_end(name: str, namespace: str, address: str, peer: str) -> int:
         ("-n", namespace, "link", "set", "lo", "up"),
     ):
         subprocess.run(["ip", *words], check=True)
+    return fd
+
+
+def open_tun(name: str) -> int:
+    """Make a device whose packets are read and written here; returns its descriptor."""
+    fd = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+    fcntl.ioctl(fd, TUNSETIFF, struct.pack("16sH", name.encode(), TUN_WITHOUT_HEADER))
     return fd
 
 
