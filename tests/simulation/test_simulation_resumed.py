@@ -8,17 +8,17 @@ from flodl_core.coordinator.events import StopKind
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import Mode
 from flodl_core.simulation import SimulationFailure, run_scenario, simulate_resumed
-from flodl_core.simulation.scenario import Order, Scenario
+from flodl_core.simulation.scenario import SIMULATED, Order, Scenario
 from flodl_core.simulation.world import World
 
 SEEDS = 160
 SHARDS = 8
-BOTH = pytest.mark.parametrize("mode", [Mode.CPU_SYNC, Mode.CPU_CADENCE])
+IN_EACH = pytest.mark.parametrize("mode", SIMULATED)
 
 
 @pytest.mark.simulation
 @pytest.mark.slow
-@BOTH
+@IN_EACH
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_rule_holds_in_a_run_and_in_the_one_that_goes_on_from_it(shard, mode):
     failures = []
@@ -52,7 +52,7 @@ def stopped(mode, hosts=(2, 1)):
     return replace(scenario, orders=(), saved=saved), world.oracles.trained
 
 
-@BOTH
+@IN_EACH
 @pytest.mark.parametrize("hosts", [(2, 1), (1, 1), (3, 2)])
 def test_what_is_left_is_trained_by_any_number_of_ranks(mode, hosts):
     scenario, trained = stopped(mode)
@@ -62,14 +62,14 @@ def test_what_is_left_is_trained_by_any_number_of_ranks(mode, hosts):
     assert outcome.trained == 2 * 120 - trained
 
 
-@pytest.mark.parametrize("then", [Mode.CPU_SYNC, Mode.CPU_CADENCE])
-def test_the_mode_may_change(then):
-    first = Mode.CPU_CADENCE if then is Mode.CPU_SYNC else Mode.CPU_SYNC
+@pytest.mark.parametrize("first", SIMULATED)
+@pytest.mark.parametrize("then", SIMULATED)
+def test_the_mode_may_change(first, then):
     scenario, trained = stopped(first)
     assert run_scenario(replace(scenario, mode=then)).trained == 2 * 120 - trained
 
 
-@BOTH
+@IN_EACH
 def test_versions_steps_and_totals_go_on(mode):
     scenario, _ = stopped(mode)
     facts = scenario.saved.facts
