@@ -70,6 +70,11 @@ class StopOrder:
     detail: str = ""
     """Why the run stops by itself after its next average; empty if somebody asked."""
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for the end; a run that stops by itself takes its time."""
+        return not self.detail
+
 
 @dataclass(slots=True)
 class Closing:

@@ -19,7 +19,7 @@ from flodl_core.coordinator.liveness import (
 )
 from flodl_core.coordinator.save_steps import give_up_asking
 from flodl_core.coordinator.saves import SavePhase
-from flodl_core.coordinator.state import RunStage, SchedulerState
+from flodl_core.coordinator.state import RunStage, SchedulerState, StopOrder
 from flodl_core.ids import Rank, RankPhase, SaveReason
 from flodl_core.messages.control import CoordHeartbeat
 from flodl_core.units import Seconds
@@ -153,7 +153,7 @@ def _review_ceilings(state: SchedulerState, now: Seconds) -> None:
         _review_leaving(state, now)
         return
     stop = state.stop
-    if stop is not None and Ceiling(stop.since, state.settings.stop_grace_s).passed(now):
+    if stop is not None and stop.is_asked and _grace(state, stop).passed(now):
         ending.saved_by_now(state, now)
     waiting = stage_ceiling(state)
     if waiting is not None and waiting.passed(now):
@@ -248,9 +248,15 @@ def deadline(state: SchedulerState) -> Seconds | None:
     instants.append(held.due() if held else None)
     instants.append(state.window.look_at if state.window else None)
     instants.append(state.nccl.due() if state.nccl and not state.ending else None)
-    if state.stop is not None and _grace_matters(state):
-        instants.append(Ceiling(state.stop.since, state.settings.stop_grace_s).due())
+    stop = state.stop
+    if stop is not None and stop.is_asked and _grace_matters(state):
+        instants.append(_grace(state, stop).due())
     return earliest(*instants)
+
+
+def _grace(state: SchedulerState, stop: StopOrder) -> Ceiling:
+    """How long somebody who asked for a stop waits for its save."""
+    return Ceiling(stop.since, state.settings.stop_grace_s)
 
 
 def _grace_matters(state: SchedulerState) -> bool:

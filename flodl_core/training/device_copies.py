@@ -5,6 +5,7 @@ made known to it once. Memory that is mapped read-only may be refused by a drive
 values go through two pinned pieces, one of which is filled while the other travels.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -86,7 +87,14 @@ class DeviceCopies:
                 at, values.nbytes, flags
             )
             self._pinned[at] = int(code) == 0
+            if not self._pinned[at]:
+                self._forget_refusal()
         return self._pinned[at]
+
+    def _forget_refusal(self) -> None:
+        """Take the driver's error off its stack, where the next launch would find it."""
+        with contextlib.suppress(RuntimeError):
+            torch.zeros(1, device=self._device)
 
     def close(self) -> None:
         """Have the driver forget the memory."""

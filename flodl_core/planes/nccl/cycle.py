@@ -31,7 +31,7 @@ from flodl_core.messages.data import RankTally
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.control_vector import flags_of, tallies_of
 from flodl_core.planes.nccl.collective import Collective, CommState, Fabric, Pair
-from flodl_core.planes.nccl.fused import Adopter, square_sum
+from flodl_core.planes.nccl.fused import Adopter, all_finite
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
 from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import looks
@@ -220,8 +220,7 @@ class CollectiveCycle:
         vector[_PARTS_A_RANK * world :] = np.asarray(claim.unfrozen, dtype=np.float64)
         with self.fabric.syncing():
             counts = torch.from_numpy(vector).to(self.fabric.device)
-            squares = (square_sum(self.regions.params), square_sum(self.regions.buffers))
-            good = torch.isfinite(torch.stack(squares)).all()
+            good = all_finite(self.regions.params) & all_finite(self.regions.buffers)
             counts[self.rank].mul_(good)
             counts[2 * world + self.rank] = ~good
         yield from self._enter(

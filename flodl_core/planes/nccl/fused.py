@@ -70,6 +70,14 @@ class Adopter:
         return sums
 
 
+def all_finite(values: torch.Tensor) -> torch.Tensor:
+    """Return whether no value is NaN or infinite, as a bool on the device; it reads once."""
+    if not values.numel():
+        return torch.ones((), dtype=torch.bool, device=values.device)
+    smallest, largest = torch.aminmax(values)
+    return torch.isfinite(smallest) & torch.isfinite(largest)
+
+
 def square_sum(values: torch.Tensor) -> torch.Tensor:
     """Return Σ x² of a flat f32 tensor, as f64 on its device; not finite if a value is not."""
     if not values.numel():

@@ -1,0 +1,222 @@
+"""Whole runs on real GPUs: the same result on either plane, DDP's rates beside ours, a death.
+
+    python tests/bench/gpu/runs_gpu.py --ranks 2 --what same gpt kill
+
+Runs are `flodl headless` with its own processes; rates are taken from the run's records,
+the first quarter of the windows left out, so that neither start nor forming counts. One
+JSON object a line.
+"""
+
+import argparse
+import json
+import os
+import select
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from flodl_core.net import clock
+
+HERE = Path(__file__).resolve().parent
+FLODL = [sys.executable, "-m", "flodl_core.cli.main", "headless"]
+LONG_S = 120.0
+BATCH = 8
+
+
+def tell(what: str, said: object) -> None:
+    """Print one line."""
+    print(json.dumps({"what": what, "said": said}), flush=True)
+
+
+class Run:
+    """One run in a directory of its own."""
+
+    def __init__(self, *words: str, **extra: str) -> None:
+        self.place = Path(tempfile.mkdtemp(prefix="flodl-gpu-"))
+        self.process = subprocess.Popen(
+            [*FLODL, *words, "--port", "0", "--json"],
+            cwd=self.place,
+            env={**os.environ, **extra},
+            stdout=(self.place / "out.jsonl").open("wb"),
+            stderr=(self.place / "err.txt").open("wb"),
+        )
+
+    @property
+    def directory(self) -> Path:
+        """The run's own directory."""
+        return next((self.place / "runs").iterdir())
+
+    def finish(self) -> int:
+        """Wait for the end; return the exit code."""
+        try:
+            return self.process.wait(LONG_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return -1
+
+    def story(self) -> str:
+        """The end of what it said."""
+        said = (self.place / "err.txt").read_text()[-1500:]
+        return said + (self.place / "out.jsonl").read_text()[-1500:]
+
+    def cycle(self) -> int:
+        """The newest cycle that it told of; 0 before the first."""
+        rows = self.windows() if (self.place / "runs").exists() else []
+        return rows[-1]["cycle"] if rows else 0
+
+    def mode(self) -> str:
+        """The mode that it trained in."""
+        rows = [json.loads(line) for line in (self.place / "out.jsonl").read_text().splitlines()]
+        modes = [row["state"]["run"]["mode"] for row in rows if row.get("event") == "state"]
+        return modes[-1] if modes else ""
+
+    def said(self) -> list[str]:
+        """Its alerts and its end, in its own words."""
+        lines = (self.place / "out.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines if line.startswith("{")]
+        return [
+            row["text"] for row in rows if row.get("event") in ("alert", "saved", "nccl_session")
+        ]
+
+    def windows(self) -> list[dict[str, Any]]:
+        """The records of its windows."""
+        rows = []
+        for path in sorted(self.directory.rglob("*.jsonl")):
+            for line in path.read_text().splitlines():
+                row = json.loads(line)
+                if row.get("kind") == "window" and "samples_done" in row.get("row", {}):
+                    rows.append(row["row"])
+        return rows
+
+    def rate(self) -> float | None:
+        """Samples a second, from a quarter of its windows on to the last one."""
+        rows = self.windows()
+        if len(rows) < 4:
+            return None
+        first, last = rows[len(rows) // 4], rows[-1]
+        return (last["samples_done"] - first["samples_done"]) / (
+            last["uptime_s"] - first["uptime_s"]
+        )
+
+    def values(self) -> dict[str, torch.Tensor]:
+        """The tensors of its bundle."""
+        return load_file(next((self.directory / "checkpoints").glob("*.safetensors")))
+
+
+def same(ranks: int) -> None:
+    """The same job, seed and pinned counts on NCCL and through the root."""
+    counts = ",".join(str(3 + 2 * rank) for rank in range(ranks))
+    words = ("digits", "--ranks", str(ranks), "--pin-counts", counts, "--epochs", "2")
+    runs = {mode: Run(*words, "--mode", mode) for mode in ("nccl_cadence", "cpu_cadence")}
+    codes = {mode: run.finish() for mode, run in runs.items()}
+    if any(codes.values()):
+        tell("same", {"codes": codes, "story": [run.story() for run in runs.values()]})
+        return
+    ours, theirs = (run.values() for run in runs.values())
+    apart = {
+        name: float((ours[name] - value).norm() / value.norm().clamp_min(1e-30))
+        for name, value in theirs.items()
+        if value.is_floating_point()
+    }
+    tell("same", {"codes": codes, "relative": max(apart.values()), "tensors": len(apart)})
+
+
+def baseline(ranks: int, path: Path) -> dict[str, Any]:
+    """DDP's rates, from the script beside ours."""
+    done = subprocess.run(
+        [sys.executable, str(path), str(ranks)], capture_output=True, text=True, timeout=LONG_S
+    )
+    if done.returncode:
+        return {"error": done.stderr[-1500:]}
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def gpt(ranks: int, path: Path, samples: int) -> None:
+    """Rates of the GPT beside DDP's."""
+    ddp = baseline(ranks, path)
+    tell("ddp", ddp)
+    if "solo" not in ddp:
+        return
+    solo, step_ms = ddp["solo"], ddp["step_ms"]
+    job = f"{HERE / 'gpt_job.py'}:job"
+    cases = {
+        "auto equal": ("auto", [1.0] * ranks),
+        "nccl one 3x": ("nccl_cadence", [1.0] * (ranks - 1) + [3.0]),
+        "cpu equal": ("cpu_cadence", [1.0] * ranks),
+        "nccl one 6x": ("nccl_cadence", [1.0] * (ranks - 1) + [6.0]),
+    }
+    for name, (mode, factors) in cases.items():
+        extra = ",".join(f"{(factor - 1) * step_ms:.2f}" for factor in factors)
+        run = Run(
+            *(job, "--ranks", str(ranks), "--mode", mode, "--overhead-target", "0.02"),
+            GPT_EXTRA_MS=extra,
+            GPT_SAMPLES=str(samples),
+        )
+        code, rate = run.finish(), run.rate()
+        ideal = sum(solo / factor for factor in factors)
+        syncs = [row["sync_ms"] for row in run.windows() if row.get("sync_ms")]
+        said: dict[str, Any] = {
+            "code": code,
+            "rate": rate,
+            "sum_of_solo": ideal,
+            "ratio": rate / ideal if rate else None,
+            "sync_ms": statistics.median(syncs) if syncs else None,
+            "windows": len(run.windows()),
+            "mode": run.mode(),
+        }
+        tell(name, said if code == 0 else {**said, "story": run.story()})
+
+
+def kill(ranks: int) -> None:
+    """Kill ranks one by one until one is left."""
+    run = Run("digits", "--ranks", str(ranks), "--mode", "nccl_cadence", "--epochs", "100000")
+    for rank in reversed(range(1, ranks)):
+        seen = run.cycle()
+        began = clock.now()
+        while run.cycle() < seen + 5 and run.process.poll() is None and clock.now() < began + 60:
+            select.select([], [], [], 0.1)
+        for pid in _pids_of(f"rank{rank}"):
+            os.kill(pid, signal.SIGKILL)
+        killed = clock.now()
+    code = run.finish()
+    tell("kill", {"code": code, "last_death_to_end_s": clock.now() - killed, "story": run.said()})
+
+
+def _pids_of(name: str) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"flodl_core.roles.rank" in words and name.encode() in words:
+            found.append(int(path.parent.name))
+    return found
+
+
+def main() -> None:
+    """Run what was asked for."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--ranks", type=int, default=2)
+    arguments.add_argument("--what", nargs="+", default=["same", "gpt", "kill"])
+    arguments.add_argument("--ddp", type=Path, default=Path("shared_bench/gpu_ddp_baseline.py"))
+    arguments.add_argument("--samples", type=int, default=4096)
+    given = arguments.parse_args()
+    if "same" in given.what:
+        same(given.ranks)
+    if "kill" in given.what:
+        kill(given.ranks)
+    if "gpt" in given.what:
+        gpt(given.ranks, given.ddp.resolve(), given.samples)
+
+
+if __name__ == "__main__":
+    main()
