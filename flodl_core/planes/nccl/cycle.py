@@ -31,7 +31,7 @@ from flodl_core.messages.data import RankTally
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.control_vector import flags_of, tallies_of
 from flodl_core.planes.nccl.collective import Collective, CommState, Fabric, Pair
-from flodl_core.planes.nccl.fused import Adopter, all_finite
+from flodl_core.planes.nccl.fused import Adopter, spread_of
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
 from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import looks
@@ -124,6 +124,7 @@ class CollectiveCycle:
     on_counted: Callable[[RankTally], None] = lambda _: None
     """Told what this rank contributes, once it is known and before anything else moves."""
     _adopter: Adopter = field(init=False)
+    _spans: dict[bytes, tuple[Run, ...]] = field(init=False, default_factory=dict)
     _realized: bool = field(init=False, default=False)
     """Whether the newest completed cycle had a consensus."""
 
@@ -220,22 +221,42 @@ class CollectiveCycle:
         vector[_PARTS_A_RANK * world :] = np.asarray(claim.unfrozen, dtype=np.float64)
         with self.fabric.syncing():
             counts = torch.from_numpy(vector).to(self.fabric.device)
-            good = all_finite(self.regions.params) & all_finite(self.regions.buffers)
-            counts[self.rank].mul_(good)
-            counts[2 * world + self.rank] = ~good
+            counts[2 * world + self.rank] = self._health()
         yield from self._enter(
             "COUNT", formed, lambda comm: comm.sum_plain(counts), cycle=claim.cycle
         )
         found: F64 = counts.cpu().numpy()
-        tallies = tallies_of(found, world, map(Rank, range(world)))
+        tallies = self._tallies(found)
         masses = [gamma_mass(tally.n, claim.gamma) for tally in tallies]
-        active = active_segments(self.geometry, claim.cycle, flags_of(found, world))
         return _Count(
             mine=tallies[self.rank],
             mass=math.fsum(masses),
             movers=math.fsum(mover_mass(tally.n) for tally in tallies),
-            spans=active_spans(self.geometry, active),
+            spans=self._spans_of(claim.cycle, flags_of(found, world)),
         )
+
+    def _health(self) -> torch.Tensor:
+        """Return 0, or NaN where a value is not finite; as few launches as can be."""
+        sick = spread_of(self.regions.params)
+        if self.regions.buffers.numel():
+            sick = sick + spread_of(self.regions.buffers)
+        return sick * 0.0
+
+    def _tallies(self, found: F64) -> tuple[RankTally, ...]:
+        """Read the counts: a rank whose health is NaN declared, and adds nothing."""
+        health = found[2 * self.world_size : _PARTS_A_RANK * self.world_size]
+        declared = ~np.isfinite(health)
+        health[:] = declared
+        found[: self.world_size][declared] = 0.0
+        return tallies_of(found, self.world_size, map(Rank, range(self.world_size)))
+
+    def _spans_of(self, cycle: Cycle, flags: F64) -> tuple[Run, ...]:
+        """Return the runs that take part; the same flags give the same runs."""
+        key = (flags > 0).tobytes()
+        if key not in self._spans:
+            active = active_segments(self.geometry, cycle, flags)
+            self._spans = {key: active_spans(self.geometry, active)}
+        return self._spans[key]
 
     def _reduce(
         self, claim: CountClaim, count: _Count, formed: FormedSession

@@ -70,12 +70,12 @@ class Adopter:
         return sums
 
 
-def all_finite(values: torch.Tensor) -> torch.Tensor:
-    """Return whether no value is NaN or infinite, as a bool on the device; it reads once."""
+def spread_of(values: torch.Tensor) -> torch.Tensor:
+    """Return a number that is finite if all values are, f64 on their device; it reads once."""
     if not values.numel():
-        return torch.ones((), dtype=torch.bool, device=values.device)
+        return torch.zeros((), dtype=torch.float64, device=values.device)
     smallest, largest = torch.aminmax(values)
-    return torch.isfinite(smallest) & torch.isfinite(largest)
+    return largest.double() - smallest
 
 
 def square_sum(values: torch.Tensor) -> torch.Tensor:
