@@ -3,7 +3,8 @@
 The rank follows the product's pacer, speaks through the product's channel and bridge, and
 takes part in the product's rounds with its slot. Its "training" adds to a vector what the
 batch's positions say, so that a consensus is worth comparing. Each phase word has a
-stopping place.
+stopping place. Where ranks run on it has memory of its own and looks for ended rounds
+between two batches, as the product's rank does.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from flodl_core.ids import ExitCode, RankPhase, Round, RoundOutcome, SaveReason,
 from flodl_core.messages import control, timing
 from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind, Uid
 from flodl_core.planes.slot import SlotHeader
+from flodl_core.reduce.easgd import blend
 from flodl_core.reduce.mass import gamma_mass, mover_mass
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.share_totals import ShareTotals
@@ -47,8 +49,12 @@ class RankWorker:
         self._batches = 0
         self._left = False
         self._offer: actions.TakeSnapshot | None = None
-        star.slot.params[:] = 1.0
-        star.slot.buffers[:] = 0.0
+        self._alpha = seat.envelope.spec.easgd_alpha
+        runs_on = self._alpha is not None
+        self._params = star.slot.params.copy() if runs_on else star.slot.params
+        self._buffers = star.slot.buffers.copy() if runs_on else star.slot.buffers
+        self._params[:] = 1.0
+        self._buffers[:] = 0.0
         self._perform: dict[type, Callable[[Any], None]] = {
             actions.TrainBatch: self._train,
             actions.TakeSnapshot: self._snapshot,
@@ -67,6 +73,8 @@ class RankWorker:
             while not self._left:
                 while (message := self._channel.poll()) is not None:
                     self._take(message)
+                if self._pacer.runs_on and self._pacer.stage is actions.CycleStage.IN_ROUNDS:
+                    self._take_rounds(0.0)
                 action = self._pacer.next_action()
                 if not isinstance(action, actions.TrainBatch):
                     self._channel.flush()
@@ -119,9 +127,8 @@ class RankWorker:
         self._batches += 1
         if self._job.burn_s and (self._seat.rank, self._batches) == (BURNING_RANK, BURNING_BATCH):
             hold_interpreter(self._job.burn_s)
-        slot = self._star.slot
-        slot.params[:] += np.float32(1e-3 * (self._seat.rank + 1) * (action.offset % 7))
-        slot.buffers[:] += np.float32(action.size)
+        self._params[:] += np.float32(1e-3 * (self._seat.rank + 1) * (action.offset % 7))
+        self._buffers[:] += np.float32(action.size)
         now = time.monotonic()
         row = (1e3 * (now - began), 0.0, 0.0, self._batches, action.size, 1.0 / self._batches)
         self._channel.report_batch(row)
@@ -133,6 +140,8 @@ class RankWorker:
         park("snapshot")
         self._spans, self._params_committed, self._offer = (), False, action
         slot = self._star.slot
+        if self._alpha is not None:
+            slot.params[:], slot.buffers[:] = self._params, self._buffers
         slot.set_unfrozen([True] * slot.unfrozen.size)
         slot.write_header(
             SlotHeader(
@@ -151,10 +160,16 @@ class RankWorker:
             )
         )
 
-    def _await_rounds(self, action: actions.AwaitRounds) -> None:
+    def _await_rounds(self, _: object) -> None:
         self._channel.phase = RankPhase.REDUCING
+        self._take_rounds(POLL_S)
+
+    def _take_rounds(self, timeout_s: float) -> None:
+        """Take a round that ends in that time; adopt after the last one."""
+        assert self._offer is not None
+        action = self._offer
         try:
-            end = self._star.wait_round(POLL_S)
+            end = self._star.wait_round(timeout_s)
         except TimeoutError:
             return
         if end.cycle != action.cycle:
@@ -168,14 +183,16 @@ class RankWorker:
         if not self._star.ends_cycle(end):
             return
         self._channel.phase = RankPhase.ADOPTING
-        slot, staging = self._star.slot, self._star.staging
-        if self._params_committed:
+        staging = self._star.staging
+        if self._params_committed and self._alpha is not None and action.cycle:
+            snapshot = self._star.slot.params
+            blend(self._params, snapshot, staging.params, self._spans, alpha=self._alpha)
+        elif self._params_committed:
             for offset, length in self._spans:
-                slot.params[offset : offset + length] = staging.params[offset : offset + length]
+                self._params[offset : offset + length] = staging.params[offset : offset + length]
         if end.round is Round.BUFFERS and committed:
-            slot.buffers[:] = staging.buffers
+            self._buffers[:] = staging.buffers
         park("adopt")
-        assert self._offer is not None
         outcome = SyncOutcome.COMMITTED if self._params_committed else SyncOutcome.UNREALIZED
         self._channel.post(
             timing.SyncAck(
@@ -184,7 +201,7 @@ class RankWorker:
                 outcome=outcome,
                 step_count=self._batches,
                 divergence=0.01 if self._params_committed else None,
-                samples=self._offer.samples,
+                samples=action.samples,
             )
         )
         self._handle(actions.CycleAdopted(action.cycle, outcome))
@@ -218,7 +235,7 @@ class RankWorker:
                 rank=self._seat.rank,
                 schedule_id=action.schedule_id,
                 epoch=action.epoch,
-                metric=float(self._star.slot.params[0]),
+                metric=float(self._params[0]),
                 metric_name="mean",
                 elapsed_ms=0.1,
             )
@@ -233,8 +250,7 @@ class RankWorker:
             self._take(message)
 
     def _leave(self, _: object) -> None:
-        slot = self._star.slot
-        digest = hashlib.sha256(slot.params.tobytes() + slot.buffers.tobytes()).hexdigest()
+        digest = hashlib.sha256(self._params.tobytes() + self._buffers.tobytes()).hexdigest()
         (DIRECTORY / f"rank{self._seat.rank}.digest").write_text(digest)
         self._channel.post(timing.Exiting(rank=self._seat.rank))
         self._left = True
