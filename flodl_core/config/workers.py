@@ -56,7 +56,7 @@ class WorkerConfig(Settings):
     directory: str | None = Field(default=None, min_length=1, examples=["train"])
     """Working directory there; the login's own if not set."""
     python: str = Field(default="python3", min_length=1, examples=["venv/bin/python"])
-    """The interpreter there that has flodl installed."""
+    """The interpreter there that has flodl installed; a path begins where a login does."""
     env: dict[str, str] = Field(default_factory=dict, examples=[{"OMP_NUM_THREADS": "4"}])
     """Further variables of its processes."""
 

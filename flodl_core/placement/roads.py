@@ -169,11 +169,9 @@ def placed_words(host: PlacedHost) -> tuple[str, ...]:
 
 
 def remote_command(host: PlacedHost) -> str:
-    """Return one line for a login shell: the working directory, then the placed process."""
+    """Return one line for a login shell; the process itself goes to its directory."""
     python, *rest = placed_words(host)
-    command = f"exec {_path_word(python)} {shlex.join(rest)}"
-    directory = host.worker.directory
-    return command if directory is None else f"cd {_path_word(directory)} && {command}"
+    return f"exec {_path_word(python)} {shlex.join(rest)}"
 
 
 def allocated_nodes(listed: Sequence[str], own: str) -> tuple[str, ...]:
