@@ -293,3 +293,30 @@ async def test_ten_thousand_junk_connections_do_no_harm(anyio_backend_name):
         assert sum(port.dropped().values()) == 100 * bursts
         assert len(port.notes) < 30
     await until(lambda: open_descriptors() <= open_before + 3)
+
+
+async def test_who_is_served_is_told_once_it_proved_itself_or_asked_whole():
+    served = []
+
+    async def ask(connection):
+        await read_exactly(connection.stream, 4)
+        connection.first_message_arrived()
+
+    port = Port(
+        PortConfig(port=0),
+        on_join=Consumer(proves=True),
+        on_mux=Consumer(),
+        on_http=ask,
+        on_served=lambda connection: served.append(connection.route),
+    )
+    number = port.listen().port
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(port.serve)
+        for first in (b"junk", b"MUX1", b"JOIN", b"GET "):
+            with socket.create_connection(("127.0.0.1", number)) as sock:
+                sock.sendall(first)
+                sock.settimeout(0)
+                sock.shutdown(socket.SHUT_WR)
+                await ended(sock)
+        tasks.cancel_scope.cancel()
+    assert [route.value for route in served] == ["join", "http"]
