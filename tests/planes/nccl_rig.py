@@ -161,6 +161,7 @@ class Cohort:
         uid = self.members[0].keeper.new_uid()
         for member in self.members:
             member.keeper.form_first(uid, size=size)
+        self.together(Member.formed)
 
     def fill(self, seed: int) -> None:
         """Give every member values of its own."""
