@@ -40,15 +40,21 @@ class Hosts:
         """The command through which a host's commands are started."""
         return ("ip", "netns", "exec", self._names[part])
 
-    def close(self) -> None:
-        """End the router and take everything away."""
+    def close(self) -> int:
+        """End the router and take everything away.
+
+        Returns:
+            In how many packets the router could read the name of a host.
+        """
         assert self._router.stdin is not None
         assert self._router.stdout is not None
         self._router.stdin.close()
+        readable = int(self._router.stdout.readline())
         self._router.wait(10)
         self._router.stdout.close()
         for name in self._names.values():
             remove(name)
+        return readable
 
     def _write_names(self, part: str, name: str) -> None:
         """Give a host a table of names that is wrong where it is not empty."""
