@@ -34,7 +34,7 @@ OF_THE_READER = {
     "lr=3e-4", "red", "[demo]", "quorum not met: 1/2", "Fix:", "wait", "waiting", "Host", "Allow",
     "Origin", "Authorization: Bearer", ".venv", "?kind=save", "?kind=now", "job(**options)",
     "pip install -e .", "pip install -e '.[demo]'", "model.to(device)", "slow", "processes",
-    "flodl.toml", "safetensors.torch.load_file",
+    "flodl.toml", "safetensors.torch.load_file", "python",
 }  # fmt: skip
 """Words of a reader's own files, of HTTP, and of other tools."""
 

@@ -27,6 +27,8 @@ BLOCKS = {
     "metric-names": doc_tables.metric_names,
     "alert-classes": doc_tables.alert_classes,
     "bundle-files": doc_tables.bundle_files,
+    "worker-fields": doc_tables.worker_fields,
+    "file-tables": doc_tables.file_tables,
     "ledger": doc_machines.ledger_table,
     "window": doc_machines.window_table,
     "cycle": doc_machines.cycle_table,

@@ -12,6 +12,8 @@ from doc_text import table
 
 from flodl_core import ids, units
 from flodl_core.checkpoint import bundle
+from flodl_core.config.file_tables import SUBJECTS
+from flodl_core.config.workers import WorkerConfig
 from flodl_core.coordinator import effects, events
 from flodl_core.messages import (
     NUMBERS,
@@ -339,3 +341,22 @@ def bundle_files():
     doc = ast.get_docstring(source_of(bundle))
     lines = [line for line in doc.splitlines() if line.startswith("    ")]
     return "```\n" + "\n".join(line[4:] for line in lines) + "\n```\n"
+
+
+def worker_fields():
+    """Return the keys of an item of `[[workers]]`."""
+    rows = []
+    for name, info in WorkerConfig.model_fields.items():
+        default = "required" if info.is_required() else info.get_default(call_default_factory=True)
+        shown = ", ".join(default) if isinstance(default, tuple) else default
+        rows.append((f"`{name}`", shown or "", " ".join((info.description or "").split())))
+    return table(["key", "default", "meaning"], rows)
+
+
+def file_tables():
+    """Return the tables of the file that are made by subject."""
+    rows = [
+        (f"`[{subject}]`", ", ".join(f"`{name}`" for name in sorted(names)))
+        for subject, (_, names) in SUBJECTS.items()
+    ]
+    return table(["table", "settings"], rows)
