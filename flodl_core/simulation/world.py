@@ -376,8 +376,7 @@ class World:
         self.oracles.values.acknowledged(rank, cycle, outcome, values=values, before=before)
 
     def _checkpoint_read(self, rank: Rank, version: int) -> None:
-        drawn = len(self.ranks[rank].drawn_since_snapshot)
-        self.oracles.checkpoint_read(version, drawn)
+        self.oracles.checkpoint_read(version, len(self.ranks[rank].drawn_since_snapshot))
 
     # what the launcher does
 
