@@ -47,6 +47,15 @@ class WireDtype(StrEnum):
     """Differences from the last committed consensus, rounded to bf16."""
 
 
+class NcclScratch(StrEnum):
+    """What a rank on NCCL keeps beside its parameters."""
+
+    FULL = "full"
+    """The last consensus: a death inside a collective costs nothing."""
+    NONE = "none"
+    """Nothing: averages overwrite the parameters while they run."""
+
+
 class GuardKind(StrEnum):
     """Who judges whether windows may grow."""
 

@@ -56,7 +56,7 @@ from flodl_core.config.values import (
 )
 from flodl_core.config.workers import PlacementKind
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, OuterKind, StartMode, WireDtype
+from flodl_core.ids import GuardKind, NcclScratch, OuterKind, StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
@@ -164,6 +164,11 @@ class RunConfig(Settings):
         default=WireDtype.F32, examples=["bf16"]
     )
     """What parameters travel as between hosts: f32, or bf16 differences at half the bytes."""
+    nccl_scratch: Annotated[NcclScratch, BeforeValidator(lower_words)] = Field(
+        default=NcclScratch.FULL, examples=["none"]
+    )
+    """GPU memory on NCCL: full keeps one model for the consensus; none keeps nothing, measures no
+    divergence, and a death inside an average ends the run with its newest checkpoint."""
     sample_log: Annotated[str | None, BeforeValidator(switch_or_path)] = Field(
         default=None, examples=["auto"]
     )

@@ -22,7 +22,7 @@ from flodl_core.elche.hardware import read_gpu_untrusted
 from flodl_core.elche.report import StartValues
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, HostName, Mode, Rank, RunId
+from flodl_core.ids import GuardKind, HostName, Mode, NcclScratch, Rank, RunId
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import (
     ConnectionId,
@@ -130,6 +130,7 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
             rendezvous_timeout_s=config.rendezvous_timeout_s,
             save_path=str(plan.save_stem),
             micro_batch=config.micro_batch,
+            nccl_in_place=config.nccl_scratch is NcclScratch.NONE,
             keep_checkpoints=config.keep_checkpoints,
             resume=plan.resume.spec if plan.resume is not None else None,
             outer=outer_spec(config),

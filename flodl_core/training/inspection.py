@@ -5,6 +5,7 @@ opens, so that neither loads torch, and so that what cannot be reduced is refuse
 by name before anybody waits.
 """
 
+import importlib.util
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -179,8 +180,10 @@ def torch_variant() -> str:
 
 
 def nccl_version() -> str | None:
-    """Return the version of the NCCL that torch ships; None without GPUs."""
+    """Return the version of the NCCL that torch ships; None without GPUs, or without nccl4py."""
     if not torch.cuda.is_available() or not torch.distributed.is_nccl_available():
+        return None
+    if importlib.util.find_spec("nccl") is None:
         return None
     number: tuple[int, ...] = torch.cuda.nccl.version()  # type: ignore[no-untyped-call] # torch's
     return ".".join(map(str, number))

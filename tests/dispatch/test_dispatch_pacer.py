@@ -436,7 +436,7 @@ def test_a_rank_that_waits_for_rounds_leaves_when_told():
 @pytest.mark.parametrize(
     ("message", "code"),
     [
-        (DeclareDead(rank=2), "death_needs_nothing_here"),
+        (DeclareDead(rank=2), "schedule_stays"),
         (CoordHeartbeat(), "not_for_pacer"),
         (SyncNow(cycle=1, session=0), "not_for_pacer"),
         ("text", "not_for_pacer"),

@@ -306,7 +306,12 @@ PACER_INPUTS = {
     "`ExecuteEval` for this rank": control.ExecuteEval(schedule_id=0, epoch=0, target_rank=0),
     "`Checkpoint` with another as target": control.Checkpoint(version=1, target_rank=1),
     "`EpochAggregated`": control.EpochAggregated(epoch=0, samples=64),
+    "`SyncNow` of cycle 1": control.SyncNow(cycle=1, session=0),
     "`DeclareDead`": control.DeclareDead(rank=1),
+    "`RequestNewNcclId`": control.RequestNewNcclId(session=1),
+    "`NewNcclSession`": control.NewNcclSession(
+        session=1, uid=bytes(128), new_rank=0, new_world_size=2
+    ),
     "`Shutdown`": control.Shutdown(),
     "`ShutdownWithSave`": control.ShutdownWithSave(reason="graceful_shutdown"),
 }
