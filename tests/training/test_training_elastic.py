@@ -8,8 +8,10 @@ from training_cohort import LocalStar, StarEnd, envelope_for
 from training_models import MemorySlot, Odd, geometry_of
 
 from flodl_core.ids import Cycle, Mode, SyncOutcome
-from flodl_core.reduce.buckets import active_spans
-from flodl_core.training.elastic import blend_params, lent_consensus
+from flodl_core.reduce.buckets import Run, active_spans
+from flodl_core.reduce.easgd import blend
+from flodl_core.training.device_copies import PIECE_VALUES
+from flodl_core.training.elastic import blend_params, blend_region, lent_consensus
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.job import TrainJob
 from flodl_core.training.rounds import RankRounds
@@ -98,6 +100,28 @@ def test_every_parameter_of_every_kind_moves_half_way_and_keeps_its_later_steps(
         exact = 0.5 * before[segment.name].to(torch.complex128) + 0.5 * target + 0.25
         error = 2.0**-7 if now.dtype == torch.bfloat16 else 2.0**-21
         assert torch.allclose(now.to(torch.complex128), exact, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+        ),
+    ],
+)
+def test_a_region_on_a_device_moves_to_the_same_bits_as_one_in_host_memory(alpha, device):
+    size = PIECE_VALUES + 1_000
+    rng = np.random.default_rng(7)
+    own, snapshot, consensus = (rng.normal(size=size).astype(np.float32) for _ in range(3))
+    spans = [Run(3, 40), Run(64, size - 64)]
+    region = torch.from_numpy(own.copy()).to(device)
+    blend_region(region, snapshot, consensus, spans, alpha=alpha)
+    blend(own, snapshot, consensus, spans, alpha=alpha)
+    assert region.cpu().numpy().tobytes() == own.tobytes()
 
 
 def test_the_initial_broadcast_is_overwritten_whatever_alpha_is(cohort):
