@@ -114,3 +114,19 @@ def test_whatever_kills_the_launcher_nothing_is_left_on_the_host(launch):
     run.signal(signal.SIGKILL)
     assert not until_none(label, 60.0)
     run.await_all_gone(60.0)
+
+
+def test_the_settings_file_of_a_launch_is_the_one_of_the_hosts_that_it_starts_here(tmp_path):
+    """An agent refuses what only it reads, by the line of the file that the launcher was given."""
+    place = tmp_path / "named"
+    place.mkdir()
+    (place / "other.toml").write_text('[run]\nhosts = 2\n[agent]\nssh = "-o no option"\n')
+    run = Launched(place, "synthetic", "--config", "other.toml")
+    try:
+        assert run.finish() == 3, run.story()
+        assert "agent" in run.error["text"]
+        (output,) = place.glob("runs/*/logs/*-1-agent.out")
+        said = f"agent.ssh = '-o no option' (file {place}/other.toml:4)"
+        assert said in output.read_text()
+    finally:
+        run.destroy()
