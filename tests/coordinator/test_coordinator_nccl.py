@@ -1,11 +1,14 @@
 """Runs on NCCL under the real coordinator: deaths anywhere, sessions formed anew, saves."""
 
 import pytest
+from coordinator_script import Script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nccl_world import World
 
-from flodl_core.ids import ExitCode, Mode, SaveReason
+from flodl_core.coordinator.effects import RaiseAlert
+from flodl_core.ids import ExitCode, Mode, Rank, RankPhase, SaveReason, Session
+from flodl_core.messages import timing
 
 MODES = (Mode.NCCL_CADENCE, Mode.NCCL_SYNC)
 
@@ -67,3 +70,20 @@ def test_sixty_seeds_end_as_they_should() -> None:
         mode = MODES[seed % 2]
         finished = World(seed, mode=mode, kills=seed % 4, epochs=3).run()
         assert finished.exit_code in (ExitCode.DONE, ExitCode.STOPPED_SAVED), (seed, finished)
+
+
+def test_a_stall_names_the_collective_that_each_rank_is_in() -> None:
+    script = Script((("red", 2),), mode=Mode.NCCL_SYNC).start()
+    for rank in range(2):
+        script.tell(rank, timing.NcclSessionFormed(rank=Rank(rank), session=Session(0)))
+    for rank in range(2):
+        script.batch(rank)
+    script.heartbeat = lambda rank: timing.Heartbeat(
+        rank=Rank(rank),
+        step_count=1,
+        phase=RankPhase.REDUCING,
+        activity=f"PARAM #{rank + 1} of session 0",
+    )
+    script.wait(320, beating=(0, 1))
+    finished = [one for one in script.said if isinstance(one, RaiseAlert)]
+    assert any("rank 1 is in PARAM #2 of session 0" in one.detail for one in finished), finished

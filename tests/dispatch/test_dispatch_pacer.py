@@ -433,12 +433,17 @@ def test_a_rank_that_waits_for_rounds_leaves_when_told():
     assert script.next() == Leave(None)
 
 
+def test_a_cycle_on_nccl_is_a_cycle():
+    script = started()
+    script.tell(SyncNow(cycle=1, session=3))
+    assert isinstance(script.next(), TakeSnapshot)
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [
         (DeclareDead(rank=2), "schedule_stays"),
         (CoordHeartbeat(), "not_for_pacer"),
-        (SyncNow(cycle=1, session=0), "not_for_pacer"),
         ("text", "not_for_pacer"),
     ],
 )
