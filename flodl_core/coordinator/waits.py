@@ -9,6 +9,7 @@ Who drives it: `coordinator.view`.
 from dataclasses import dataclass
 
 from flodl_core.coordinator.ceiling import Ceiling
+from flodl_core.coordinator.cohort import RankRecord
 from flodl_core.coordinator.liveness import heartbeat_ceiling, is_burning
 from flodl_core.coordinator.saves import SavePhase
 from flodl_core.coordinator.state import RunStage, SchedulerState
@@ -78,7 +79,8 @@ def _run_waits(state: SchedulerState) -> list[_Wait]:
         ]
         if not save.owed:
             waits.append((None, None, phase, ceiling, outcome))
-    if state.stop is not None and not state.ending:
+    waits += _session_waits(state)
+    if state.stop is not None and state.stop.is_asked and not state.ending:
         grace = Ceiling(state.stop.since, state.settings.stop_grace_s)
         waits.append((None, None, state.window_end_words, grace, "the last commit is saved"))
     if state.leaving_since is not None:
@@ -86,6 +88,18 @@ def _run_waits(state: SchedulerState) -> list[_Wait]:
         ranks = ", ".join(map(str, state.cohort.alive_ranks))
         waits.append((None, None, f"leaving: ranks {ranks}", ceiling, "they are ended by force"))
     return waits
+
+
+def _session_waits(state: SchedulerState) -> list[_Wait]:
+    """Ranks that a communicator waits for, where ranks average among themselves."""
+    sessions = state.nccl
+    if sessions is None or sessions.ceiling is None or state.ending:
+        return []
+    words = f"NCCL session {sessions.session} is {sessions.phase.value}"
+    return [
+        (rank, state.cohort[rank].host, words, sessions.ceiling, "it is evicted")
+        for rank in sessions.missing(state.cohort.alive_ranks)
+    ]
 
 
 def _rank_waits(state: SchedulerState, now: Seconds) -> list[_Wait]:
@@ -114,10 +128,16 @@ def _cycle_waits(state: SchedulerState) -> list[_Wait]:
     missing = [state.cohort[rank] for rank in state.cycle.missing(state.cohort.alive_ranks)]
     outcome = "the last commit is saved and the run ends"
     return [
-        (record.rank, record.host, _CYCLE_WORDS[record.phase], stage, outcome)
+        (record.rank, record.host, _cycle_words(record), stage, outcome)
         for record in missing
         if record.phase in _CYCLE_WORDS
     ]
+
+
+def _cycle_words(record: RankRecord) -> str:
+    """What a rank does in a cycle, and in which collective, where it is in one."""
+    words = _CYCLE_WORDS[record.phase]
+    return f"{words}, in {record.activity}" if record.activity else words
 
 
 def _held_waits(state: SchedulerState, now: Seconds) -> list[_Wait]:

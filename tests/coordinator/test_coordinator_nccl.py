@@ -87,3 +87,20 @@ def test_a_stall_names_the_collective_that_each_rank_is_in() -> None:
     script.wait(320, beating=(0, 1))
     finished = [one for one in script.said if isinstance(one, RaiseAlert)]
     assert any("rank 1 is in PARAM #2 of session 0" in one.detail for one in finished), finished
+
+
+def test_a_wait_shows_the_session_and_the_collective_that_it_is_for() -> None:
+    script = Script((("red", 2),), mode=Mode.NCCL_SYNC).start()
+    script.tell(0, timing.NcclSessionFormed(rank=Rank(0), session=Session(0)))
+    script.wait(10, beating=(0, 1))
+    forming = [one for one in script.machine.view(script.now).waits if "session 0" in one.phase]
+    assert [(one.rank, one.outcome) for one in forming] == [(1, "it is evicted")]
+    script.tell(1, timing.NcclSessionFormed(rank=Rank(1), session=Session(0)))
+    for rank in range(2):
+        script.batch(rank)
+    script.heartbeat = lambda rank: timing.Heartbeat(
+        rank=Rank(rank), step_count=1, phase=RankPhase.REDUCING, activity="COUNT #1"
+    )
+    script.wait(10, beating=(0, 1))
+    phases = [one.phase for one in script.machine.view(script.now).waits]
+    assert phases.count("reduce: waiting for the average, in COUNT #1") == 2
