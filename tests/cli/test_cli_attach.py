@@ -218,7 +218,7 @@ def test_status_tells_the_open_window(flodl, run):
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         f"night {RUN_ID}  staging  cpu_sync  port 1337  1.0s",
-        "staging  2/2 ranks, gives up in 1m00s",
+        "staging  2/2 ranks, waits for flodl start, gives up in 1m00s",
         "next     quorum is met; `flodl start` closes the window",
         "joined   red (127.0.0.1): 2 ranks on cpu:0, cpu:1",
     ]

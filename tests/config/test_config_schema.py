@@ -18,7 +18,8 @@ run: mode overhead_target anchor min_anchor
 run: max_anchor pin_counts max_batch_diff late_factor overshoot easgd_alpha guard meta relax_up
 run: speed_ratio partition_ratios callback_rank eval_every epochs epoch_splits batch_size
 run: micro_batch loader_workers seed gamma outer outer_lr outer_momentum wire_dtype nccl_scratch
-run: sample_log save_path checkpoint_every_s checkpoint_every_epochs keep_checkpoints resume max_failure
+run: sample_log save_path checkpoint_every_s checkpoint_every_epochs keep_checkpoints resume
+run: max_failure
 run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
 run: on_event on_event_classes
