@@ -297,7 +297,8 @@ def test_a_message_without_fields_is_one_byte():
 
 
 def test_a_known_payload_is_what_the_msgpack_specification_says():
-    assert encode(SetGlobalStep(n=70000)) == (58, bytes.fromhex("91 ce 00 01 11 70"))
+    step = SetGlobalStep(n=70000, own_batches=5, cohort_batches=300)
+    assert encode(step) == (58, bytes.fromhex("93 ce 00 01 11 70 05 cd 01 2c"))
     assert encode(LrUpdate(rank=1, lr=0.5)) == (84, bytes.fromhex("92 01 cb 3f e0000000000000"))
     hello = RelayHello(host="é", ranks=(1, 200, 65536), sigs=())
     assert encode(hello) == (113, bytes.fromhex("93 a2 c3a9 93 01 ccc8 ce00010000 90"))
