@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flodl_core.dispatch.accounts import SampleAccounts
-from flodl_core.dispatch.chunk_pool import ChunkPool
-from flodl_core.dispatch.epoch_plan import plan_sync, share_out, span_event
 from flodl_core.dispatch.actions import (
     AwaitRounds,
     BatchFinished,
@@ -25,6 +23,8 @@ from flodl_core.dispatch.actions import (
     TakeSnapshot,
     TrainBatch,
 )
+from flodl_core.dispatch.chunk_pool import ChunkPool
+from flodl_core.dispatch.epoch_plan import plan_sync, share_out, span_event
 from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import Round, RoundOutcome, SyncOutcome
