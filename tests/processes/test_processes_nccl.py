@@ -14,7 +14,7 @@ from harness import Launched
 from safetensors.torch import load_file
 
 from flodl_core.recipes.synthetic import SyntheticModel
-from flodl_core.roles.rank_fabric import STAND_IN
+from flodl_core.roles.stand_in import STAND_IN
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
 
