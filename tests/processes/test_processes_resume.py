@@ -114,9 +114,7 @@ def test_another_world_trains_what_is_left_once(launch_ahead, stopped, words) ->
     assert any(f"{world} ranks now, 3 at the save" in text for text in run.texts("note"))
 
 
-def with_guests(
-    launch_ahead, names: tuple[str, ...], *words: str
-) -> tuple[Launched, list[Beside]]:
+def with_guests(launch_ahead, names: tuple[str, ...], *words: str) -> tuple[Launched, list[Beside]]:
     """A run whose ranks 1 and 2 are on two guests, which join in this order."""
     guests = []
     run = launch_ahead(*JOB, *SAVING, "--ranks", "1", "--target-ranks", "3", *words)
