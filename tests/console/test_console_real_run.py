@@ -11,6 +11,7 @@ import httpx
 import pytest
 from console_terminal import Terminal, terminal_with
 
+from flodl_console.run_form import FORM_FIELDS
 from flodl_core.telemetry.run_directory import RunDirectory, list_runs
 from flodl_core.telemetry.state import StateDocument, read_document_untrusted
 from flodl_core.telemetry.summary import RunSummary
@@ -18,7 +19,6 @@ from flodl_core.telemetry.summary import RunSummary
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(180)]
 
 FLODL = (sys.executable, "-P", "-m", "flodl_core.cli.main")
-FIELDS = 7
 
 
 def state_of(run: RunDirectory) -> StateDocument:
@@ -40,7 +40,7 @@ def test_a_run_is_launched_outlives_its_console_and_is_stopped_by_another(tmp_pa
     launch = (*FLODL, "console", "synthetic", "--port", "0", "--ranks", "2", "--epochs", "5000")
     with terminal_with(launch, directory=tmp_path) as term:
         term.read_until(b"Launch")
-        for _ in range(FIELDS + 1):
+        for _ in range(len(FORM_FIELDS) + 1):
             term.send(b"\r")
             term.forget()
         until(term, lambda: any(run.is_live() for run in list_runs(runs)))

@@ -103,6 +103,7 @@ def test_a_host_that_cannot_take_part_is_named_before_the_window_opens(launch):
     assert not labelled(fit)
 
 
+@pytest.mark.long
 def test_whatever_kills_the_launcher_nothing_is_left_on_the_host(launch):
     label = f"red-{uuid.uuid4().hex[:6]}"
     run = launch(

@@ -118,6 +118,7 @@ def test_a_terminate_signal_cuts_a_long_window_and_saves_it(launch) -> None:
     assert sum(size for _, size in uncovered) == 40_000 - len(trained)
 
 
+@pytest.mark.long
 def test_a_checkpoint_cuts_a_long_window_and_the_run_goes_on(launch) -> None:
     run = launch(*LONG_WINDOWS, "--ranks", "2")
     run.until("a batch of each", lambda: min(steps_in_window(run), default=0) > 0)

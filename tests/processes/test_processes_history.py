@@ -14,7 +14,7 @@ from flodl_core.telemetry.records import EventRecord, WindowRecord
 from flodl_core.telemetry.replay import RecordedRun
 from flodl_core.telemetry.state import StateDocument
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(240)]
 
 HOST = platform.node()
 ENDLESS = (

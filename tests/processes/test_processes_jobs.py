@@ -38,6 +38,7 @@ def runs(launch_ahead) -> dict[str, Launched]:
     }
 
 
+@pytest.mark.long
 def test_a_job_that_raises_everywhere_ends_with_one_clear_line(runs) -> None:
     run = runs["all raise"]
     assert run.finish() == 1

@@ -54,6 +54,7 @@ def trained_now(run: Launched) -> int:
     return int(run.document["training"]["samples_done"])
 
 
+@pytest.mark.long
 def test_either_plane_trains_the_same_parameters(start: Start) -> None:
     """With pinned counts the two planes sum the same values, in an order of their own."""
     words = (*JOB, "--ranks", "2", "--pin-counts", "6,2", "--step-ms", "1")

@@ -43,6 +43,7 @@ def check_saved(run: Launched, *, at_least_version: int = 1) -> None:
     assert run.summary["checkpoint"] == f"{run.stem}.safetensors"
 
 
+@pytest.mark.long
 def test_a_checkpoint_a_hangup_and_an_interrupt(runs) -> None:
     run = runs["asked for a checkpoint"]
     run.until_trained(1)

@@ -15,6 +15,7 @@ from flodl_core.wire.handshake import operator_token
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
+@pytest.mark.long
 def test_a_run_with_tls_from_the_window_to_the_end(launch, tmp_path) -> None:
     run: Launched = launch(
         *("synthetic", "--tls", "--require-token", "--start", "manual", "--epochs", "100000"),

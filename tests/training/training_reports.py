@@ -72,7 +72,8 @@ class Told:
     def tell(self, number, loss):
         """Report one batch, as the worker does."""
         at = clock.now()
-        self.worker._note_batch(TrainBatch(0, number * 32, 32), loss, began=at, have_data=at)
+        batch = TrainBatch(0, number * 32, 32)
+        self.worker._notes.add(batch, loss, began=at, have_data=at, context=self.context)
         self.batches += 1
 
     def window(self, *, is_told):
