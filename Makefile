@@ -30,7 +30,7 @@ demo: setup
 	$(BIN)/flodl headless charlm --hosts 2 --ranks-per-host 2 --mode cpu_sync
 
 test: setup
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile -m "not chaos and not long and not simulation"
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not chaos and not long and not simulation"
 
 check: setup
 	$(BIN)/ruff format --check .

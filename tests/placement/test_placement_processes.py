@@ -62,6 +62,7 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
         run.destroy()
 
 
+@pytest.mark.long
 def test_a_host_is_looked_at_joins_and_trains_and_nothing_of_it_is_left(launch, tmp_path):
     label = f"blue-{uuid.uuid4().hex[:6]}"
     data = tmp_path / "run0" / "data"
@@ -117,6 +118,7 @@ def test_whatever_kills_the_launcher_nothing_is_left_on_the_host(launch):
     run.await_all_gone(60.0)
 
 
+@pytest.mark.long
 def test_the_settings_file_of_a_launch_is_the_one_of_the_hosts_that_it_starts_here(tmp_path):
     """An agent refuses what only it reads, by the line of the file that the launcher was given."""
     place = tmp_path / "named"

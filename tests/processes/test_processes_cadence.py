@@ -104,6 +104,7 @@ def test_pinned_counts_of_another_number_of_ranks_start_nothing(launch) -> None:
     assert "3 numbers for 2 ranks" in run.error["text"]
 
 
+@pytest.mark.long
 def test_a_terminate_signal_cuts_a_long_window_and_saves_it(launch) -> None:
     run = launch(*LONG_WINDOWS, "--ranks", "2")
     run.until("a batch of each", lambda: min(steps_in_window(run), default=0) > 0)

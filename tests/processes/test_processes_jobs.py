@@ -38,7 +38,6 @@ def runs(launch_ahead) -> dict[str, Launched]:
     }
 
 
-@pytest.mark.long
 def test_a_job_that_raises_everywhere_ends_with_one_clear_line(runs) -> None:
     run = runs["all raise"]
     assert run.finish() == 1
@@ -99,6 +98,7 @@ def test_a_cohort_without_finite_values_stops_at_the_last_commit(runs) -> None:
     assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())
 
 
+@pytest.mark.long
 def test_what_a_chatty_job_prints_is_bounded_and_its_end_is_kept(launch) -> None:
     run = launch(*faulty(fault="chatty", at=1, times=10_000, samples=384), "--ranks", "2")
     assert run.finish() == 0

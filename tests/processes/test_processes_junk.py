@@ -136,6 +136,7 @@ def old_version_status(port: int) -> tuple[int, int]:
     return reply[0], reply[1]
 
 
+@pytest.mark.long
 def test_strangers_change_nothing_for_window_or_run(launch) -> None:
     run = launch(
         *("synthetic", "--ranks", "2", "--start", "manual", "--epochs", "100000"),

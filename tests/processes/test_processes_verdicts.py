@@ -16,6 +16,7 @@ def job(**args: object) -> list[str]:
     return [JOB, *(word for key, value in args.items() for word in ("--job-arg", f"{key}={value}"))]
 
 
+@pytest.mark.long
 def test_thirty_times_the_learning_rate_on_one_rank_is_held_back_and_told(launch) -> None:
     many_windows = ("--overhead-target", "0.02", "--max-anchor", "60")
     run = launch(*job(factor=30, epochs=100), *CADENCE, *many_windows)
@@ -50,6 +51,7 @@ def test_a_guard_that_cannot_be_had_starts_nothing(launch) -> None:
     assert "cannot be had (ModuleNotFoundError" in run.error["text"]
 
 
+@pytest.mark.long
 def test_a_chosen_rank_evaluates_every_second_epoch_beside_training(launch) -> None:
     words = (*job(samples=1600, epochs=3, eval_s=0.5), *CADENCE, "--callback-rank", "rank:1")
     run = launch(*words, "--eval-every", "2")
