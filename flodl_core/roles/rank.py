@@ -65,7 +65,6 @@ def _train(order: RankOrder, channel: RankChannel, log: ProcessLog) -> int:
     from flodl_core.ids import ExitCode
     from flodl_core.messages.timing import Exiting
     from flodl_core.planes.star_client import StarClient
-    from flodl_core.roles.rank_fabric import make_port
     from flodl_core.training.device_use import DeviceWatch
     from flodl_core.training.load import JobSource, load_job
     from flodl_core.training.seat import Seat, share_cores
@@ -87,7 +86,11 @@ def _train(order: RankOrder, channel: RankChannel, log: ProcessLog) -> int:
             order.rank,
             envelope.world_size,
         )
-        port = make_port(order, seat, channel, log)
+        port = None
+        if envelope.spec.mode.uses_nccl:
+            from flodl_core.roles.rank_fabric import make_port
+
+            port = make_port(order, seat, channel, log)
     except FlodlError as error:
         log.exception("could_not_begin", error)
         channel.post(Exiting(rank=order.rank, error=error.happened))

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from aftermath import check_each_once, logged
+from aftermath import check_each_once
 from chaos_world import EVERY_RANK, SAMPLES
 from harness import SHORT_S
 from process_table import look_until
@@ -61,9 +61,8 @@ def test_the_same_rank_is_lost_at_the_ceiling_when_it_is_stopped_and_leaves_when
     assert CEILING_S - SLACK_S <= world.told_after(at, 1) <= CEILING_S + SLACK_S
     victim.send(signal.SIGCONT)
     world.go()
-    world.ended([victim], SHORT_S)
+    world.ended([victim], SHORT_S)  # by its own will, or by force where it came back too late
     assert world.finish() == 0
-    assert logged(world.run.directory, "launcher", "rank_exited rank=1 code=0 signal=none")
     (world.marks / "rank1.digest").unlink()
     world.check_whole(passes)
     world.check_survivors((0, 2, 3))
