@@ -56,6 +56,7 @@ def windows_of(run: Launched) -> dict[int, dict[int, int]]:
     return windows
 
 
+@pytest.mark.long
 def test_a_slow_rank_does_fewer_batches_and_every_sample_is_trained_once(launch) -> None:
     samples = 9_600
     run = launch(*pass_of(samples, 10, 10, 80), "--ranks", "3")

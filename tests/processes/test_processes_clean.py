@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from flodl_core.recipes.synthetic import SyntheticModel
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 SAMPLES, BATCH, PASSES, PARAMS = 1_003, 8, 2, 2_000
 WHOLE = SAMPLES - SAMPLES % BATCH
