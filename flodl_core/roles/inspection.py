@@ -1,26 +1,23 @@
 """Asks a child process what the job is, so that launcher and agent load no torch."""
 
 import contextlib
-import os
 import re
 import signal
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 
 import anyio
-from pydantic import TypeAdapter, ValidationError
 
 from flodl_core.errors import JobError
 from flodl_core.ids import ExitCode
 from flodl_core.messages.job import JobFacts, JobRef
-from flodl_core.net.children import python_command, spawn
-from flodl_core.roles.orders import InspectOrder, write_order
+from flodl_core.roles.asking import NoAnswer, ask_child
+from flodl_core.roles.orders import InspectOrder
 from flodl_core.units import Seconds
 
-_FACTS = TypeAdapter(JobFacts)
+_INSPECTOR = "flodl_core.roles.inspector"
 _CAUSE_CHARS = 1000
 _FRAME = re.compile(r'\s*File ".*", line \d+')
 
@@ -54,46 +51,26 @@ async def ask_inspector(
         JobError: the job cannot be built; the inspector's own line says why.
         InspectionInterruptedError: SIGINT ended the wait.
     """
-    order_fd = write_order(InspectOrder(job=job, job_path=job_path))
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            child = spawn(
-                python_command("flodl_core.roles.inspector", "--order-fd", str(order_fd)),
-                env=env,
-                pass_fds=(order_fd,),
-                stdout=out,
-                stderr=err,
+    order = InspectOrder(job=job, job_path=job_path)
+    try:
+        with _noting_interrupt() as noted:
+            answer = await ask_child(
+                _INSPECTOR, (order,), env=env, kind=JobFacts, timeout_s=timeout_s
             )
-        finally:
-            os.close(order_fd)
-        try:
-            with _noting_interrupt() as noted, anyio.fail_after(timeout_s):
-                status = await child.wait()
-        except anyio.get_cancelled_exc_class():
-            if not noted:
-                raise
-            raise InspectionInterruptedError(
-                "interrupted while the job was inspected; nothing was started"
-            ) from None
-        except TimeoutError as error:
-            raise JobError(
-                f"job {job.name!r} was not built in {timeout_s:g} s",
-                fix="make its model and data faster to build, or raise inspect_timeout_s",
-            ) from error
-        finally:
-            child.kill_group()
-            with anyio.CancelScope(shield=True):
-                await child.wait()
-        out.seek(0)
-        err.seek(0)
-        answer, complaint = out.read(), err.read().decode(errors="replace")
-    lines = answer.splitlines()
-    if status.code == 0 and lines:
-        try:
-            return _FACTS.validate_json(lines[-1])
-        except ValidationError as error:
-            complaint = str(error)
-    raise read_complaint(job, complaint, ended=str(status), alone=alone)
+    except anyio.get_cancelled_exc_class():
+        if not noted:
+            raise
+        raise InspectionInterruptedError(
+            "interrupted while the job was inspected; nothing was started"
+        ) from None
+    except TimeoutError as error:
+        raise JobError(
+            f"job {job.name!r} was not built in {timeout_s:g} s",
+            fix="make its model and data faster to build, or raise inspect_timeout_s",
+        ) from error
+    if isinstance(answer, NoAnswer):
+        raise read_complaint(job, answer.said, ended=answer.ended, alone=alone)
+    return answer
 
 
 @contextlib.contextmanager

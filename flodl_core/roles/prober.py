@@ -6,15 +6,14 @@ is ours.
 """
 
 import argparse
-import os
 import sys
 
 from pydantic import TypeAdapter
 
-from flodl_core.errors import FlodlError, JobError
 from flodl_core.net.children import own_environment
 from flodl_core.net.parent_tie import tie_from_environment
 from flodl_core.probe.facts import SoloRate, TorchFacts
+from flodl_core.roles.answering import answer_in_one_line
 from flodl_core.roles.orders import SoloOrder, read_order
 
 
@@ -25,23 +24,9 @@ def main() -> int:
     order_fd = arguments.parse_args().order_fd
     tie_from_environment(own_environment())
     order = None if order_fd is None else read_order(order_fd, SoloOrder)
-    answer = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    try:
-        if order is None:
-            line = TypeAdapter(TorchFacts).dump_json(_facts())
-        else:
-            line = TypeAdapter(SoloRate).dump_json(_measure(order))
-    except FlodlError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except BaseException as error:
-        text = " ".join(str(error).split())
-        sys.stderr.write(f"error: {type(error).__name__}: {text}\n")
-        return JobError.exit_code
-    with os.fdopen(answer, "wb") as out:
-        out.write(line + b"\n")
-    return 0
+    if order is None:
+        return answer_in_one_line(lambda: TypeAdapter(TorchFacts).dump_json(_facts()))
+    return answer_in_one_line(lambda: TypeAdapter(SoloRate).dump_json(_measure(order)))
 
 
 def _facts() -> TorchFacts:

@@ -5,23 +5,15 @@ What it is not: a judgement of the answers (`flodl_core.probe`).
 Who drives it: `flodl probe`, and the placed process of another host.
 """
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
-
-import anyio
-from pydantic import TypeAdapter, ValidationError
 
 from flodl_core.errors import FlodlError
-from flodl_core.net.children import python_command, spawn
 from flodl_core.probe.facts import SoloRate, TorchFacts
-from flodl_core.roles.orders import SoloOrder, write_order
+from flodl_core.roles.asking import AnswerT, NoAnswer, ask_child
+from flodl_core.roles.orders import SoloOrder
 from flodl_core.units import Seconds
 
 _PROBER = "flodl_core.roles.prober"
-
-AnswerT = TypeVar("AnswerT")
 
 
 class ProbeError(FlodlError):
@@ -55,37 +47,16 @@ async def _ask(
     orders: Sequence[SoloOrder], env: Mapping[str, str], *, kind: type[AnswerT], timeout_s: Seconds
 ) -> AnswerT:
     """Run the prober, with an order or without, and return its answer."""
-    fds = [write_order(order) for order in orders]
-    words = [word for fd in fds for word in ("--order-fd", str(fd))]
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            child = spawn(
-                python_command(_PROBER, *words), env=env, pass_fds=fds, stdout=out, stderr=err
-            )
-        finally:
-            for fd in fds:
-                os.close(fd)
-        try:
-            with anyio.fail_after(timeout_s):
-                status = await child.wait()
-        except TimeoutError as error:
-            raise ProbeError(
-                f"no answer within {timeout_s:g} s",
-                fix="look whether a driver hangs, or raise --inspect-timeout-s",
-            ) from error
-        finally:
-            child.kill_group()
-            with anyio.CancelScope(shield=True):
-                await child.wait()
-        out.seek(0)
-        err.seek(0)
-        lines, said = out.read().splitlines(), err.read().decode(errors="replace")
-    if status.code == 0 and lines:
-        try:
-            return TypeAdapter(kind).validate_json(lines[-1])
-        except ValidationError as error:
-            said = str(error)
-    raise _complaint(said, ended=str(status))
+    try:
+        answer = await ask_child(_PROBER, orders, env=env, kind=kind, timeout_s=timeout_s)
+    except TimeoutError as error:
+        raise ProbeError(
+            f"no answer within {timeout_s:g} s",
+            fix="look whether a driver hangs, or raise --inspect-timeout-s",
+        ) from error
+    if isinstance(answer, NoAnswer):
+        raise _complaint(answer.said, ended=answer.ended)
+    return answer
 
 
 def _complaint(said: str, *, ended: str) -> ProbeError:
