@@ -21,7 +21,7 @@ from flodl_core.net.addresses import join_host_port, parse_host_port
 from flodl_core.net.http import HttpApp
 from flodl_core.net.http_trust import TrustPolicy
 from flodl_core.net.port import Port, PortConfig, PortConnection
-from flodl_core.net.tls import TlsIdentity
+from flodl_core.net.tls_identity import TlsIdentity
 from flodl_core.roles.alerting import AlertDesk, EventCommand
 from flodl_core.roles.board import StatusBoard
 from flodl_core.roles.exposure import ExposureWatch

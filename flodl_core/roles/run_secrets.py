@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from flodl_core.config.join_token import JoinToken
 from flodl_core.config.schema import JoinConfig
-from flodl_core.net.tls import TlsIdentity, make_identity
+from flodl_core.net.tls_identity import TlsIdentity, make_identity
 
 TOKEN_BYTES = 16
 

@@ -15,7 +15,7 @@ import pytest
 from attack_tools import KNOCK, Run, bounded_growth, chance, flips, joins, recorded_join
 from net_pairs import TOKEN, RunningPort, ended, until
 
-from flodl_core.net.tls import make_identity
+from flodl_core.net.tls_identity import make_identity
 from flodl_core.wire.codec import encode
 from flodl_core.wire.frame import FrameSealer
 from flodl_core.wire.handshake import (

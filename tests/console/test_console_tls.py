@@ -8,7 +8,7 @@ from flodl_console.feed.clock import RealClock
 from flodl_console.feed.run_port import PortFaultError, RunPort, RunTrust
 from flodl_core.net.http import HttpApp, Publisher
 from flodl_core.net.http_trust import TrustPolicy
-from flodl_core.net.tls import make_identity
+from flodl_core.net.tls_identity import make_identity
 
 IDENTITY, OTHER = make_identity(), make_identity()
 DOCUMENT = b'{"run": {"id": "0123456789abcdef"}}'

@@ -26,7 +26,8 @@ from flodl_core.net.http_trust import TrustPolicy
 from flodl_core.net.join_link import accept_join, connect_join
 from flodl_core.net.mux_end import accept_mux, connect_mux
 from flodl_core.net.mux_link import MuxLink
-from flodl_core.net.tls import fingerprint_of, make_identity, pinned_context
+from flodl_core.net.tls import fingerprint_of, pinned_context
+from flodl_core.net.tls_identity import make_identity
 from flodl_core.units import MIB
 
 pytestmark = pytest.mark.anyio

@@ -9,7 +9,8 @@ import pytest
 from harness import LONG_S, SHORT_S, Launched
 
 from flodl_core.config.join_token import read_join_token
-from flodl_core.net.tls import make_identity, pinned_context
+from flodl_core.net.tls import pinned_context
+from flodl_core.net.tls_identity import make_identity
 from flodl_core.wire.handshake import operator_token
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
