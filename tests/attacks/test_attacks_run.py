@@ -11,8 +11,9 @@ import httpx
 import pytest
 from attack_tools import GROWTH_BYTES, chance
 from harness import SHORT_S, Launched
+from strangers import stranger
 
-from flodl_core.messages.join import JoinHello, Knock, Offer, RankExited, Reject
+from flodl_core.messages.join import Knock, Offer, RankExited, Reject
 from flodl_core.net.join_link import connect_join
 
 pytestmark = [
@@ -65,7 +66,7 @@ async def insider(port: int, token: bytes) -> list[Reject]:
             link = await connect_join("127.0.0.1", port, token=token)
             await link.send(Knock(version="0.1.0"))
             assert isinstance(await link.receive(), Offer)
-            await link.send(hello(host))
+            await link.send(stranger(host))
             answer = await link.receive()
             assert isinstance(answer, Reject)
             told.append(answer)
@@ -78,17 +79,6 @@ async def insider(port: int, token: bytes) -> list[Reject]:
         assert isinstance(await link.receive(), Reject)
         await link.aclose()
     return told
-
-
-def hello(host: str) -> JoinHello:
-    return JoinHello(
-        host=host,
-        local_devices=("cpu:0",),
-        gpus=(),
-        torch_variant="",
-        n_samples=3,
-        dataset_sig="none of ours",
-    )
 
 
 def test_a_run_trains_on_under_attack_and_counts_it(launch) -> None:

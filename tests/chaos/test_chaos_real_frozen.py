@@ -50,6 +50,7 @@ def test_a_frozen_relay_loses_its_host_and_is_named(launch) -> None:
     run.kill(f"relay {HOST}-1", number=signal.SIGSTOP)
     for rank in (2, 3):
         alert = run.until_said("alert", f"rank {rank}", SHORT_S)
+        assert f"{HOST}-1" in alert
         assert f"every rank of {HOST}-1" in alert or "silent for" in alert  # whoever is told first
     assert run.finish() == 0
     run.check_quiet()

@@ -12,8 +12,9 @@ import anyio
 import pytest
 from aftermath import logged
 from harness import SHORT_S, Document, Launched
+from strangers import stranger
 
-from flodl_core.messages.join import JoinHello, Knock, Offer, Reject
+from flodl_core.messages.join import Knock, Offer, Reject
 from flodl_core.net.join_link import JoinLink, connect_join
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -115,17 +116,6 @@ async def ask_in(port: int, host: str) -> Reject:
         assert isinstance(answer, Reject)
         await link.aclose()
         return answer
-
-
-def stranger(host: str) -> JoinHello:
-    return JoinHello(
-        host=host,
-        local_devices=("cpu:0",),
-        gpus=(),
-        torch_variant="",
-        n_samples=3,
-        dataset_sig="none of ours",
-    )
 
 
 def old_version_status(port: int) -> tuple[int, int]:

@@ -6,33 +6,15 @@ import torch
 from torch import nn
 from training_cohort import LocalStar, StarEnd, envelope_for
 from training_models import MemorySlot, Odd, geometry_of
+from training_trained_on import claim, in_own_memory, linear_job
 
-from flodl_core.ids import Cycle, Mode, SyncOutcome
+from flodl_core.ids import Mode, SyncOutcome
 from flodl_core.reduce.buckets import Run, active_spans
 from flodl_core.reduce.easgd import blend
 from flodl_core.training.device_copies import PIECE_VALUES
 from flodl_core.training.elastic import blend_params, blend_region, lent_consensus
-from flodl_core.training.flat import FlatLayout
-from flodl_core.training.job import TrainJob
 from flodl_core.training.rounds import RankRounds
-from flodl_core.training.snapshot import Claim, take_snapshot
-
-
-def claim(cycle, *, n=1):
-    return Claim(cycle=Cycle(cycle), n=n, samples=8 * n, gamma=1.0, world_size=2)
-
-
-def in_own_memory(model, geometry):
-    return FlatLayout(model, geometry, params_memory=np.zeros(geometry.params_numel, np.float32))
-
-
-def linear_job():
-    return TrainJob(
-        model=lambda: nn.Linear(3, 2),
-        optimizer=lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
-        dataset=lambda: [0] * 16,
-        step=lambda ctx, batch: 0.0,
-    )
+from flodl_core.training.snapshot import take_snapshot
 
 
 class Cohort:
