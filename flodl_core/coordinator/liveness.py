@@ -100,21 +100,21 @@ def review_silence(
 ) -> tuple[Silence, ...]:
     """Find the ranks whose silence is death.
 
-    If every alive rank of a host of several is silent, the relay or the link is named,
-    and they are lost together: their last words came a beat apart.
+    If every alive rank of a host of several is silent, the relay or the link is named
+    from the first of them on. They are lost together, since their last words came a
+    beat apart, except that one which burns CPU keeps its own time: it may be busy.
     """
     due = {record.rank: silence_due(record, spec, settings, now) for record in alive}
     beat_s = min(2 * spec.heartbeat_interval_s, spec.heartbeat_timeout_s / 4)
-    silent = [record for record in alive if _is_due(due[record.rank], now)]
     nearly = [record for record in alive if _is_due(due[record.rank], now + beat_s)]
-    hosts = {record.host for record in silent}
-    hosts_down = {
-        host: count for host, count in _hosts_wholly_in(nearly, alive).items() if host in hosts
-    }
+    hosts = {record.host for record in alive if _is_due(due[record.rank], now)}
+    hosts_down = hosts & _hosts_wholly_in(nearly, alive).keys()
+    unheard = [record for record in alive if is_silent(record, spec, now + beat_s)]
+    ranks_unheard = _hosts_wholly_in(unheard, alive)
     return tuple(
         Silence(
             rank=record.rank,
-            cause=_word_silence(record, spec, now, host_ranks=hosts_down.get(record.host, 0)),
+            cause=_word_silence(record, spec, now, host_ranks=ranks_unheard.get(record.host, 0)),
             host_down=record.host in hosts_down,
         )
         for record in nearly

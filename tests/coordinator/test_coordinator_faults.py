@@ -320,6 +320,18 @@ def test_ranks_whose_last_words_came_a_beat_apart_fell_silent_together():
     assert all("like every rank of blue" in detail for detail in details)
 
 
+def test_the_link_of_a_silent_host_is_named_though_one_of_its_ranks_still_burns():
+    script = Script((("red", 1), ("blue", 2))).start()
+    script.forget()
+    for second in range(31):
+        script.wait(1.0, beating=(0,))
+        script.handle(HostStatsReported(HostStats(rank=2, cpu_s=float(second), state="R", rss=1)))
+    (alert,) = of(script.said, RaiseAlert)
+    assert "like every rank of blue: its relay or link is down" in alert.detail
+    assert [effect.rank for effect in of(script.said, DeclareRankDead)] == [1]
+    assert not of(script.said, DropHost)
+
+
 def test_a_host_without_ranks_may_hold_up_a_cycle_only_for_a_while():
     script = Script((("red", 1), ("blue", 1)), settings={"host_drain_s": 10.0}).start()
     for rank in (0, 1):
