@@ -16,7 +16,7 @@ from flodl_core.telemetry.line_file import show_untrusted
 
 _ARGV_FIX: Final = (
     "a token among the words of a command is readable in the process list; "
-    "give it with --token-file, or in FLODL_TOKEN"
+    "give it in FLODL_TOKEN, or with --token-file where the command has that"
 )
 
 

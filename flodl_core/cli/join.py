@@ -21,7 +21,7 @@ from flodl_core.cli.options import (
 )
 
 
-@with_settings(setting_keys(AGENT_TABLES, leave_out=("agent.token",)))
+@with_settings(setting_keys(AGENT_TABLES))
 def command(
     flags: Flags,
     controller: Annotated[

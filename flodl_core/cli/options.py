@@ -87,18 +87,21 @@ _METAVARS: Final = {
     "run.resume": "[STEM|DIR|auto]",
     "run.max_failure": "N|P%",
     "join.bind": "ADDRESS",
-    "join.token": "HEX",
+    "join.tls_identity": "FILE",
     "agent.job": "JOB",
     "net.timeout_scale": "X",
 }
 
 
-def setting_keys(tables: tuple[str, ...], *, leave_out: tuple[str, ...] = ()) -> tuple[Key, ...]:
-    """Return the settings that get an option: those of the tables that are not left out."""
+def setting_keys(tables: tuple[str, ...]) -> tuple[Key, ...]:
+    """Return the settings of the tables that get an option.
+
+    A secret gets none: everybody on a machine can read the words of its commands.
+    """
     return tuple(
         key
         for key in KEYS.values()
-        if key.table in tables and key.dotted not in leave_out and key.flag.startswith("--")
+        if key.table in tables and not key.secret and key.flag.startswith("--")
     )
 
 

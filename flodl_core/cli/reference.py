@@ -84,9 +84,9 @@ traceback.
 `status --watch` ends with the exit code of the run.
 
 ## Tokens
-`join` never takes a token among its words, which everybody on the machine can read: it has
-`--token-file` and `FLODL_TOKEN`. `headless --token` exists for runs whose token is handed out
-beforehand; prefer `FLODL_TOKEN` there too. `status`, `start`, `stop`, `checkpoint` and `drain`
+No command takes a token among its words, which everybody on the machine can read: `join` has
+`--token-file` and `FLODL_TOKEN`; a run whose token is handed out beforehand has `FLODL_TOKEN`, or
+`token` in `[controller]` of the settings file. `status`, `start`, `stop`, `checkpoint` and `drain`
 make the operator's token from the join token of the run directory, or from the one they are given.
 """
 

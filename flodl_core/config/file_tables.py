@@ -27,6 +27,7 @@ SUBJECTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
                 "require_token",
                 "token",
                 "tls",
+                "tls_identity",
                 "insecure_nccl",
                 "handshake_timeout_s",
             }

@@ -39,7 +39,7 @@ from flodl_core.config.run_rules import (
     review_ranks,
 )
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
-from flodl_core.config.tls_rules import review_insecure_nccl
+from flodl_core.config.tls_rules import review_identity, review_insecure_nccl
 from flodl_core.config.values import (
     AUTO,
     MAX_DURATION_S,
@@ -282,9 +282,13 @@ class JoinConfig(Settings):
     require_token: bool = Field(default=False, examples=["true"])
     """Ask for the token on a loopback bind too, and for reading the state."""
     token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
-    """Join token, 32 hex characters; generated for each run if not set."""
+    """Join token, 32 hex characters; generated for each run if not set. With tls_identity the
+    fingerprint may follow a dot."""
     tls: bool = Field(default=False, examples=["true"])
     """Speak TLS 1.3 with hosts and over HTTP, and seal every message; the token names the key."""
+    tls_identity: Path | None = Field(default=None, examples=["identity.pem"])
+    """PEM file with the certificate and its key that tls shows in every run; made there if there
+    is none. Each run makes its own, in memory only, if not set."""
     insecure_nccl: bool = Field(default=False, examples=["true"])
     """Let NCCL's own traffic between hosts go unencrypted in a run with tls."""
     handshake_timeout_s: Ceiling = Field(default=10.0, examples=[10])
@@ -295,7 +299,8 @@ class JoinConfig(Settings):
         """Check what needs no number of ranks."""
         parse_bind(self.bind, source=GIVEN)
         review_advertise(self.advertise)
-        review_token("token", self.token)
+        review_token("token", self.token, may_pin=True)
+        review_identity(self.tls_identity, has_tls=self.tls)
         if self.min_rank_start is not None and self.min_rank_start < MIN_QUORUM:
             raise ConfigError(
                 "min_rank_start",

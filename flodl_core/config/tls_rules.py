@@ -1,10 +1,12 @@
 """What --tls asks of the rest of a run.
 
 What it is: the rule that NCCL, whose traffic nobody can seal, is not used between hosts
-of a run with tls unless its owner says so.
+of a run with tls unless its owner says so; and what a certificate of one's own needs.
 What it is not: TLS; `flodl_core.net.tls` has that.
 Who drives it: `schema` when it builds a table, the launcher when the mode is known.
 """
+
+from pathlib import Path
 
 from flodl_core.config.rules import GIVEN
 from flodl_core.errors import ConfigError
@@ -66,4 +68,24 @@ def review_insecure_nccl(*, is_insecure: bool, has_tls: bool) -> None:
             "permits something only in a run with tls",
             source=GIVEN,
             fix="leave it out, or set tls",
+        )
+
+
+def review_identity(identity: Path | None, *, has_tls: bool) -> None:
+    """Refuse a certificate that nobody is shown.
+
+    Args:
+        identity: file of the certificate, as configured.
+        has_tls: whether the run is one with tls.
+
+    Raises:
+        ConfigError: `tls_identity` without `tls`.
+    """
+    if identity is not None and not has_tls:
+        raise ConfigError(
+            "tls_identity",
+            str(identity),
+            "is a certificate for a run with tls, and tls is off",
+            source=GIVEN,
+            fix="set tls too, or leave it out",
         )

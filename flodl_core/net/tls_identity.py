@@ -1,10 +1,10 @@
-"""The certificate that a launcher shows, which lives as long as the run.
+"""The certificate that a launcher shows, with the key to it.
 
 The launcher makes the certificate and its key anew for each run and keeps both in memory
-only; the SHA-256 of the certificate travels with the join token. Who dials compares it
-(`tls`).
+only, unless it was given a pair to show in every run; the SHA-256 of the certificate travels
+with the join token. Who dials compares it (`tls`).
 
-No sockets here: a context for `tls_stream` and for tests.
+No sockets and no files of the user's here: a context for `tls_stream` and for tests.
 """
 
 import datetime
@@ -38,6 +38,11 @@ class TlsIdentity:
 
 def make_identity() -> TlsIdentity:
     """Make a certificate and its key, for one run; the key is in this process's memory only."""
+    return read_identity(make_pem())
+
+
+def make_pem() -> bytes:
+    """Make a key and a certificate that it signed itself; return both as PEM, the key first."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         x509.CertificateBuilder()
@@ -49,11 +54,24 @@ def make_identity() -> TlsIdentity:
         .not_valid_after(_ENDS)
         .sign(key, hashes.SHA256())
     )
-    pem = key.private_bytes(
+    return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     ) + certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def read_identity(pem: bytes) -> TlsIdentity:
+    """Return what a PEM holds: a certificate and the key to it, in any order.
+
+    Raises:
+        ValueError: it holds no certificate, or no key to its first one that can be used.
+        OSError: there is no memory or no descriptor left.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise ValueError("it holds no certificate") from None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
@@ -68,11 +86,19 @@ def _load(context: ssl.SSLContext, pem: bytes) -> None:
     """Give a context its key and certificate, which it takes from a file only: one without a name.
 
     Raises:
+        ValueError: the two cannot be used.
         OSError: there is no memory or no descriptor left.
     """
+
+    def refuse() -> str:
+        raise ValueError("its key is locked with a passphrase, which nobody is here to type")
+
     fd = shared_memory.create_memfd("flodl certificate", len(pem))
     try:
         os.pwrite(fd, pem, 0)
-        context.load_cert_chain(f"/dev/fd/{fd}")
+        context.load_cert_chain(f"/dev/fd/{fd}", password=refuse)
+    except ssl.SSLError as error:
+        why = (error.reason or "unusable").replace("_", " ").lower()
+        raise ValueError(f"it holds no key to its certificate ({why})") from None
     finally:
         os.close(fd)

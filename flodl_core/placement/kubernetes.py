@@ -1,6 +1,7 @@
-"""A run as manifests of Kubernetes: a secret, a service, the launcher's Job and its hosts' Job.
+"""A run as manifests of Kubernetes: its secrets, a service, the launcher's Job and its hosts' Job.
 
     Secret   the join token, which no command line holds
+    Secret   with tls: the certificate and its key, for the launcher's pod alone
     Service  headless; the launcher's name inside the cluster, ready or not
     Job      the launcher with its own ranks; one pod, never started anew by itself
     Job      the further hosts, one pod each, indexed; a pod that cannot reach the launcher
@@ -11,7 +12,7 @@ What it is not: a client of a cluster; `kubectl apply -f -` is one.
 Who drives it: `flodl manifests`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from flodl_core.ids import ExitCode
@@ -19,6 +20,8 @@ from flodl_core.placement.yaml_text import Tree
 
 PORT_NAME: Final = "flodl"
 RUNS: Final = "/flodl"
+IDENTITY_DIRECTORY: Final = "/flodl-identity"
+IDENTITY_NAME: Final = "identity.pem"
 TRIES: Final = 30
 """Pods of one host that may fail before the run is given up: a launcher's image is pulled
 for minutes, and each tries for half a minute."""
@@ -36,7 +39,10 @@ class ClusterRun:
     namespace: str | None
     image: str
     """With flodl and the job in it; its entry point is not used."""
-    token: str
+    token: str = field(repr=False)
+    """The join token's text; with tls it names the certificate."""
+    identity: str | None = field(default=None, repr=False)
+    """The certificate and its key as PEM; None where the run speaks no TLS."""
     port: int
     hosts: int
     """The launcher's own included."""
@@ -52,17 +58,20 @@ class ClusterRun:
 
 def manifests(run: ClusterRun) -> list[Tree]:
     """Return the documents, in the order in which they are to be applied."""
-    found: list[Tree] = [_secret(run), _service(run), _launcher(run)]
+    found: list[Tree] = [_secret(run, run.name, {"token": run.token})]
+    if run.identity is not None:
+        found.append(_secret(run, _identity_of(run), {IDENTITY_NAME: run.identity}))
+    found += [_service(run), _launcher(run)]
     return [*found, _hosts(run)] if run.hosts > 1 else found
 
 
-def _secret(run: ClusterRun) -> Tree:
+def _secret(run: ClusterRun, name: str, content: dict[str, Tree]) -> Tree:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(run, run.name),
+        "metadata": _metadata(run, name),
         "type": "Opaque",
-        "stringData": {"token": run.token},
+        "stringData": content,
     }
 
 
@@ -81,16 +90,18 @@ def _service(run: ClusterRun) -> Tree:
 
 
 def _launcher(run: ClusterRun) -> Tree:
-    command = ["flodl", "headless", *run.launcher_words]
+    command = ["flodl", "headless", *map(_plain, run.launcher_words)]
     command += ["--bind", "0.0.0.0", "--port", str(run.port)]  # noqa: S104 - a pod's own network
     command += ["--advertise", run.name, "--run-dir", RUNS]
+    if run.identity is not None:
+        command += ["--tls", "--tls-identity", f"{IDENTITY_DIRECTORY}/{IDENTITY_NAME}"]
     spec: dict[str, Tree] = {"backoffLimit": 0, "ttlSecondsAfterFinished": KEEP_S}
     return _job(run, "launcher", command=command, spec=spec)
 
 
 def _hosts(run: ClusterRun) -> Tree:
     command = ["flodl", "join", f"{run.name}:{run.port}", "--host", "$(POD_NAME)"]
-    command += [*run.host_words, "--run-dir", RUNS]
+    command += [*map(_plain, run.host_words), "--run-dir", RUNS]
     spec: dict[str, Tree] = {
         "completionMode": "Indexed",
         "completions": run.hosts - 1,
@@ -110,6 +121,19 @@ def _hosts(run: ClusterRun) -> Tree:
 
 
 def _job(run: ClusterRun, part: str, *, command: list[str], spec: dict[str, Tree]) -> Tree:
+    """Return a Job; its pods see no variables of other services, and no token of the cluster."""
+    is_launcher = part == "launcher"
+    mounts: list[Tree] = [
+        {"name": "runs", "mountPath": RUNS},
+        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - where loaders share memory
+    ]
+    volumes: list[Tree] = [
+        _runs_volume(run) if is_launcher else {"name": "runs", "emptyDir": {}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    if is_launcher and run.identity is not None:
+        mounts.append({"name": "identity", "mountPath": IDENTITY_DIRECTORY, "readOnly": True})
+        volumes.append({"name": "identity", "secret": {"secretName": _identity_of(run)}})
     container: dict[str, Tree] = {
         "name": part,
         "image": run.image,
@@ -121,18 +145,12 @@ def _job(run: ClusterRun, part: str, *, command: list[str], spec: dict[str, Tree
             },
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ],
-        "volumeMounts": [
-            {"name": "runs", "mountPath": RUNS},
-            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - where loaders share memory
-        ],
+        "volumeMounts": mounts,
     }
-    if part == "launcher":
+    if is_launcher:
         container["ports"] = [{"name": PORT_NAME, "containerPort": run.port}]
     if run.gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": run.gpus}}
-    volume: dict[str, Tree] = {"name": "runs", "emptyDir": {}}
-    if run.claim is not None and part == "launcher":
-        volume = {"name": "runs", "persistentVolumeClaim": {"claimName": run.claim}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -144,15 +162,29 @@ def _job(run: ClusterRun, part: str, *, command: list[str], spec: dict[str, Tree
                 "spec": {
                     "restartPolicy": "Never",
                     "terminationGracePeriodSeconds": 60,
+                    "enableServiceLinks": False,
+                    "automountServiceAccountToken": False,
                     "containers": [container],
-                    "volumes": [
-                        volume,
-                        {"name": "shm", "emptyDir": {"medium": "Memory"}},
-                    ],
+                    "volumes": volumes,
                 },
             },
         },
     }
+
+
+def _runs_volume(run: ClusterRun) -> Tree:
+    if run.claim is None:
+        return {"name": "runs", "emptyDir": {}}
+    return {"name": "runs", "persistentVolumeClaim": {"claimName": run.claim}}
+
+
+def _identity_of(run: ClusterRun) -> str:
+    return f"{run.name}-identity"
+
+
+def _plain(word: str) -> str:
+    """Return a word as it must be written where Kubernetes replaces `$(NAME)` and `$$`."""
+    return word.replace("$", "$$")
 
 
 def _metadata(run: ClusterRun, name: str) -> Tree:

@@ -81,6 +81,7 @@ async def launch(
     named = name_job(run.job, run.job_args)
     guard = load_guard(run.guard, source=str(loaded.resolved["run.guard"].source))
     check_port(join)
+    run_secrets = make_secrets(join, resolved=loaded.resolved)
     stem = _save_stem(run.save_path)
     if stem is not None:
         _try_saving(stem, None, loaded)
@@ -131,7 +132,6 @@ async def launch(
     directory = RunDirectory.create(Path(run.run_dir), name, run_id)
     placed: Placed | None = None
     try:
-        run_secrets = make_secrets(join)
         directory.write_token(run_secrets.join_token.text())
         directory.write_config(config_document(loaded.resolved))
         stem = stem or directory.checkpoint_stem

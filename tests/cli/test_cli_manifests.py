@@ -1,5 +1,11 @@
 """`flodl manifests`: settings of the command line in the commands of the pods."""
 
+import json
+import re
+
+from flodl_core.config.join_token import read_join_token
+from flodl_core.net.tls_identity import read_identity
+
 
 def commands(out):
     """The words of each pod's command, as they stand in the YAML."""
@@ -51,5 +57,57 @@ def test_what_a_cluster_cannot_be_told_is_refused(flodl):
     assert flodl("manifests", "charlm")[0] == 2
     code, _, err = flodl("manifests", "charlm", "--image", "i", "--name", "My Run")
     assert (code, "no name of DNS" in err) == (2, True)
-    code, _, err = flodl("manifests", "charlm", "--image", "i", "--tls")
-    assert (code, "certificate" in err) == (2, True)
+    for option in ("--namespace", "--claim"):
+        code, _, err = flodl("manifests", "charlm", "--image", "i", option, "No_Name")
+        assert (code, "no name of DNS" in err, option in err) == (2, True, True)
+    code, _, err = flodl("manifests", "charlm", "--image", "i", "--tls-identity", "mine.pem")
+    assert (code, "no option --tls-identity" in err) == (2, True)
+
+
+def test_a_run_with_tls_has_a_certificate_that_its_token_names(flodl):
+    code, out, err = flodl("manifests", "charlm", "--image", "i", "--hosts", "2", "--tls")
+    assert (code, err) == (0, "")
+    (token,) = re.findall(r'  token: "(.*)"', out)
+    (pem,) = re.findall(r'  identity.pem: "(.*)"', out)
+    named = read_join_token(token).fingerprint
+    assert named == read_identity(json.loads(f'"{pem}"').encode()).fingerprint
+    launcher, host = commands(out)
+    assert launcher.count("--tls") == 1
+    assert "--tls" not in host
+    assert "tls" not in flodl("manifests", "charlm", "--image", "i", "--hosts", "2")[1]
+
+
+def test_what_stands_in_the_settings_file_or_a_variable_reaches_the_launcher_too(
+    flodl, place, monkeypatch
+):
+    (place / "flodl.toml").write_text(
+        '[controller]\ntls = true\nbind = "10.0.0.5"\n[run]\nepochs = 7\ndata = "here"\n'
+        "[elche]\noverhead_target = 0.123456789\n[job]\nlr = 0.5\n"
+    )
+    monkeypatch.setenv("FLODL_GAMMA", "0.5")
+    monkeypatch.setenv("FLODL_NET_TIMEOUT_SCALE", "3")
+    code, out, err = flodl(
+        *("manifests", "charlm", "--image", "i", "--hosts", "2", "--heartbeat-timeout-s", "20")
+    )
+    assert (code, err) == (0, "")
+    launcher, host = (" ".join(words) for words in commands(out))
+    for words in (
+        "--tls --tls-identity",
+        "--epochs 7",
+        "--overhead-target 0.123456789",
+        "--job-arg lr=0.5",
+        "--gamma 0.5",
+        "--net-timeout-scale 3",
+        "--heartbeat-timeout-s 20",
+    ):
+        assert words in launcher, words
+    assert "--net-timeout-scale 3" in host
+    assert "10.0.0.5" not in out, "a pod listens at its own address"
+    assert "--data" not in out
+
+
+def test_a_window_that_an_operator_closes_has_no_target(flodl):
+    words = ("manifests", "charlm", "--image", "i", "--hosts", "2", "--start", "manual")
+    launcher, _ = (" ".join(words) for words in commands(flodl(*words)[1]))
+    assert "--min-rank-start 2" in launcher
+    assert "--target-ranks" not in launcher

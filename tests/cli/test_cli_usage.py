@@ -27,7 +27,7 @@ from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, PARENT_PID_VARIABLE
         (["headless", "charlm", "--mode", "fast"], ["there is no such mode"]),
         (["headless", "charlm", "--start", "sometimes"], ["start_mode", "--start"]),
         (["headless", "charlm", "--bind", "nowhere"], ["bind", "not an address literal"]),
-        (["headless", "charlm", "--token", "abc"], ["token", "(hidden)", "32 hex characters"]),
+        (["headless", "charlm", "--tls-identity", "a.pem"], ["tls_identity", "tls is off"]),
         (["headless", "charlm", "--job-arg", "depth"], ["is not key=value"]),
         (["headless", "charlm", "--config", "gone.toml"], ["gone.toml", "cannot be read"]),
         (
@@ -75,8 +75,14 @@ def test_a_quorum_of_one_is_refused(refused):
 
 
 @pytest.mark.parametrize("words", [["--token", "00" * 16], ["--token=" + "00" * 16]])
-def test_join_takes_no_token_among_its_words_and_says_where_it_goes(refused, words):
-    code, text = refused("join", "127.0.0.1:1", *words)
+@pytest.mark.parametrize(
+    "command",
+    [["join", "127.0.0.1:1"], ["headless", "charlm"], ["config"], ["console"], ["status"]],
+)
+def test_no_command_takes_a_token_among_its_words_and_each_says_where_it_goes(
+    refused, command, words
+):
+    code, text = refused(*command, *words)
     assert code == 2
     assert "--token-file" in text
     assert "FLODL_TOKEN" in text
@@ -89,6 +95,16 @@ def test_a_bad_value_names_its_variable_or_its_line_in_the_file(refused, monkeyp
     monkeypatch.delenv("FLODL_PORT")
     (place / "flodl.toml").write_text("[join]\n\nport = 70000\n")
     assert "flodl.toml:3)" in refused("headless", "charlm")[1]
+
+
+def test_a_bad_token_is_refused_without_being_shown(refused, monkeypatch):
+    monkeypatch.setenv("FLODL_TOKEN", "5ec4e7")
+    for words in (["headless", "charlm"], ["join", "127.0.0.1:1"]):
+        code, text = refused(*words)
+        assert code == 2
+        assert "token = (hidden) (environment FLODL_TOKEN)" in text.replace("'", "")
+        assert "32 hex characters" in text
+        assert "5ec4e7" not in text
 
 
 def test_a_variable_that_is_no_setting_is_refused_with_the_nearest_one(refused, monkeypatch):

@@ -24,7 +24,8 @@ run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s fi
 run: stall_timeout_s rendezvous_timeout_s formation_timeout_s inspect_timeout_s run_dir
 run: on_event on_event_classes
 join: min_rank_start join_timeout_s target_ranks max_join_timeout_s start_mode bind port
-join: advertise open_admission require_token token tls insecure_nccl handshake_timeout_s
+join: advertise open_admission require_token token tls tls_identity insecure_nccl
+join: handshake_timeout_s
 agent: controller job host ranks devices micro_batch loader_workers token token_file
 agent: tls_fingerprint data persist ssh run_dir inspect_timeout_s
 net: timeout_scale
@@ -65,6 +66,7 @@ def test_every_example_is_a_legal_value():
         "on_event_classes": {"on_event": "true"},
         "target_ranks": {},
         "insecure_nccl": {"tls": True},
+        "tls_identity": {"tls": True},
         "outer_lr": {"outer": "slowmo"},
         "outer_momentum": {"outer": "slowmo"},
     }

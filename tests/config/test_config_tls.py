@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl_core.config.join_token import JoinToken, is_join_token, read_join_token
-from flodl_core.config.load import load_agent
+from flodl_core.config.load import load_agent, load_run
 from flodl_core.config.schema import JoinConfig
 from flodl_core.config.tls_rules import review_nccl, why_no_nccl
 from flodl_core.config.window import join_warnings
@@ -40,12 +40,22 @@ def test_half_a_token_is_none(text):
     assert not is_join_token(text)
 
 
-def test_an_agent_takes_a_token_with_the_fingerprint_and_a_launcher_sets_the_secret_only(tmp_path):
-    path = tmp_path / "token"
-    path.write_text(f"{SECRET}.{FINGERPRINT}\n")
-    assert load_agent({"token_file": str(path)}).agent.token == f"{SECRET}.{FINGERPRINT}"
-    with pytest.raises(ConfigError, match="a token is 32 hex characters, and this one has 97"):
-        JoinConfig(token=f"{SECRET}.{FINGERPRINT}")
+def test_a_token_with_the_fingerprint_is_taken_from_a_file_and_from_the_environment(tmp_path):
+    path, text = tmp_path / "token", f"{SECRET}.{FINGERPRINT}"
+    path.write_text(f"{text}\n")
+    assert load_agent({"token_file": str(path)}).agent.token == text
+    environ = {"FLODL_TOKEN": text.upper()}
+    assert load_agent({}, environ=environ).agent.token == text
+    assert load_run({}, environ=environ).join.token == text, "commands that ask a run read it too"
+    with pytest.raises(ConfigError, match=r"32 hex characters.* has 65 characters"):
+        JoinConfig(token=text[32:])
+
+
+def test_a_certificate_of_ones_own_is_for_tls(tmp_path):
+    own = tmp_path / "identity.pem"
+    assert JoinConfig(tls=True, tls_identity=own).tls_identity == own
+    with pytest.raises(ConfigError, match="tls is off"):
+        JoinConfig(tls_identity=own)
 
 
 def test_a_fingerprint_of_another_length_is_refused_with_its_fix():

@@ -2,6 +2,8 @@
 
 import json
 
+from manifest_reader import read_manifests
+
 from flodl_core.config.keys import KEYS
 from flodl_core.placement.kubernetes import ClusterRun, manifests
 from flodl_core.placement.yaml_text import yaml_text
@@ -67,6 +69,43 @@ def test_the_token_is_in_the_secret_and_nowhere_else():
         source = container["env"][0]
         assert source["name"] == KEYS["agent.token"].env == KEYS["join.token"].env
         assert source["valueFrom"]["secretKeyRef"] == {"name": "night", "key": "token"}
+
+
+def test_the_certificate_is_in_a_secret_that_only_the_launcher_mounts():
+    found = by_name(identity="PEM")
+    assert found["night-identitySecret"]["stringData"] == {"identity.pem": "PEM"}
+    launcher, hosts = pod(found["night-launcherJob"]), pod(found["night-hostJob"])
+    (volume,) = [one for one in launcher["volumes"] if "secret" in one]
+    assert volume["secret"] == {"secretName": "night-identity"}
+    (mount,) = [
+        one for one in launcher["containers"][0]["volumeMounts"] if one["name"] == volume["name"]
+    ]
+    said = launcher["containers"][0]["command"]
+    assert "--tls" in said
+    assert said[said.index("--tls-identity") + 1] == f"{mount['mountPath']}/identity.pem"
+    assert mount["readOnly"] is True
+    assert "identity" not in json.dumps(hosts)
+    assert "night-identitySecret" not in by_name()
+    assert "--tls" not in pod(by_name()["night-launcherJob"])["containers"][0]["command"]
+
+
+def test_pods_get_no_variables_of_services_and_no_rights_in_the_cluster():
+    for name in ("night-launcherJob", "night-hostJob"):
+        assert pod(by_name()[name])["enableServiceLinks"] is False
+        assert pod(by_name()[name])["automountServiceAccountToken"] is False
+
+
+def test_a_word_with_a_dollar_is_the_same_word_in_the_pod():
+    words = ("charlm", "--on-event", "echo $(FLODL_TOKEN) $$ $HOME")
+    command = pod(by_name(launcher_words=words)["night-launcherJob"])["containers"][0]["command"]
+    assert "echo $$(FLODL_TOKEN) $$$$ $$HOME" in command
+
+
+def test_the_printed_text_reads_back_as_what_it_was_made_from():
+    trees = manifests(run(identity="-----BEGIN\nLINES\n", claim=None))
+    text = "---\n".join(map(yaml_text, trees))
+    read = read_manifests(text)
+    assert read == {f"{one['kind']}/{one['metadata']['name']}": one for one in trees}
 
 
 def test_hosts_dial_the_service_that_selects_the_launcher():
