@@ -22,8 +22,9 @@ from flodl_core.ids import Cycle, Round, RoundOutcome, Session, SyncOutcome
 from flodl_core.messages.data import RankTally, RoundEnd
 from flodl_core.messages.job import Segment
 from flodl_core.net import clock
-from flodl_core.planes.nccl.cycle import CollectiveCycle, CountClaim, CycleEnd, RankRegions
+from flodl_core.planes.nccl.cycle import CollectiveCycle
 from flodl_core.planes.nccl.keeper import SessionBrokenError, SessionKeeper
+from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions
 from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import POLL_S
 from flodl_core.planes.slot import SlotHeader

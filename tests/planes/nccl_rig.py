@@ -21,11 +21,14 @@ from flodl_core.messages.job import Geometry
 from flodl_core.messages.timing import NcclSessionFormed, NewNcclIdGenerated
 from flodl_core.net import clock
 from flodl_core.planes.nccl.collective import Fabric
-from flodl_core.planes.nccl.cycle import CollectiveCycle, CountClaim, CycleEnd, RankRegions
+from flodl_core.planes.nccl.cycle import CollectiveCycle
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
 from flodl_core.planes.nccl.loopback import LoopbackFabric
+from flodl_core.planes.nccl.outer_step import OuterMemory
+from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions
 from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import looks
+from flodl_core.reduce.outer import OuterAvg, OuterRule
 
 T = TypeVar("T")
 PATIENCE_S = 20.0
@@ -50,6 +53,7 @@ class Member:
     fabric: Fabric
     geometry: Geometry
     in_place: bool = False
+    outer: OuterRule = field(default_factory=OuterAvg)
     posted: list[object] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
     counted: list[RankTally] = field(default_factory=list)
@@ -68,6 +72,11 @@ class Member:
             buffers=buffers,
             kept_params=params if self.in_place else torch.zeros_like(params),
             kept_buffers=torch.zeros_like(buffers),
+            outer=(
+                OuterMemory(torch.zeros_like(params), torch.zeros_like(params))
+                if self.outer.has_velocity
+                else None
+            ),
         )
         self.cycles = CollectiveCycle(
             geometry=self.geometry,
@@ -76,6 +85,7 @@ class Member:
             world_size=self.size,
             fabric=self.fabric,
             keeper=self.keeper,
+            outer=self.outer,
             trace=CollectiveTrace(self._record),
             on_counted=self.counted.append,
         )
@@ -152,10 +162,13 @@ class Cohort:
         fabric: FabricOf = loopback,
         geometry: Geometry | None = None,
         in_place: bool = False,
+        outer: OuterRule | None = None,
     ) -> None:
         geometry = geometry or geometry_of((40, 3, 17), (5,))
+        rule = outer or OuterAvg()
         self.members = [
-            Member(rank, size, fabric(rank), geometry, in_place=in_place) for rank in range(size)
+            Member(rank, size, fabric(rank), geometry, in_place=in_place, outer=rule)
+            for rank in range(size)
         ]
         self.alive = list(self.members)
         uid = self.members[0].keeper.new_uid()

@@ -17,8 +17,8 @@ from planes_world import geometry_of
 
 from flodl_core.ids import SyncOutcome
 from flodl_core.messages.job import Geometry
-from flodl_core.planes.nccl.cycle import CycleEnd
 from flodl_core.planes.nccl.keeper import SessionBrokenError
+from flodl_core.planes.nccl.parts import CycleEnd
 
 
 @pytest.fixture(name="fabric")

@@ -12,7 +12,8 @@ The parameters are only read until the cycle is completed: whoever loses a peer 
 collective still has its own values and repeats the cycle with the survivors. The kept
 buffer holds the consensus until the next PARAM, so that one who completed can give it to
 others who did not. Where no buffer is kept, PARAM works in place, and a break inside it
-leaves values that are neither old nor new.
+leaves values that are neither old nor new. With an outer optimizer every rank steps the
+consensus as it adopts it (`outer_step`).
 
 Steps are generators: they yield while they wait, and end with their result. The training
 thread drives them; it knows no communicator.
@@ -30,67 +31,20 @@ from flodl_core.ids import Cycle, Rank, SyncOutcome
 from flodl_core.messages.data import RankTally
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.control_vector import flags_of, tallies_of
-from flodl_core.planes.nccl.collective import Collective, CommState, Fabric, Pair
+from flodl_core.planes.nccl.collective import Collective, CommState, Fabric
 from flodl_core.planes.nccl.fused import Adopter, spread_of
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
+from flodl_core.planes.nccl.outer_step import OuterAdopter
+from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions, pairs_of
 from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import looks
 from flodl_core.planes.segment import F64
 from flodl_core.reduce.buckets import Run, active_segments, active_spans, buffer_spans
 from flodl_core.reduce.divergence import Divergence, triple_of_sums
 from flodl_core.reduce.mass import gamma_mass, is_realized, mover_mass
+from flodl_core.reduce.outer import OuterAvg, OuterRule
 
 _PARTS_A_RANK: Final = 3
-
-
-@dataclass(slots=True)
-class RankRegions:
-    """What a rank averages, flat and f32 on its device.
-
-    Attributes:
-        params: where the parameters live, or are laid for the cycle.
-        buffers: likewise the floating-point buffers.
-        kept_params: gets the consensus; `params` itself where none is kept.
-        kept_buffers: likewise.
-    """
-
-    params: torch.Tensor
-    buffers: torch.Tensor
-    kept_params: torch.Tensor
-    kept_buffers: torch.Tensor
-
-    @property
-    def in_place(self) -> bool:
-        """Whether PARAM changes the parameters while it runs."""
-        return self.kept_params is self.params
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountClaim:
-    """What a rank would contribute if its values are finite."""
-
-    cycle: Cycle
-    n: int
-    samples: int
-    gamma: float
-    unfrozen: Sequence[bool]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleEnd:
-    """How a cycle ended for this rank.
-
-    Attributes:
-        spans: the parameters that took part; empty if nothing was adopted.
-        divergence: absent where nothing was adopted, or in place of it.
-        took_buffers: whether the kept buffers hold new values.
-    """
-
-    cycle: Cycle
-    outcome: SyncOutcome
-    spans: tuple[Run, ...] = ()
-    divergence: Divergence | None = None
-    took_buffers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +52,7 @@ class _Count:
     mine: RankTally
     mass: float
     movers: float
-    spans: tuple[Run, ...]
+    flags: F64
 
 
 @dataclass(slots=True)
@@ -112,6 +66,7 @@ class CollectiveCycle:
         world_size: ranks of that world.
         fabric: of the device.
         keeper: of the sessions.
+        outer: what is made of an average; one with a velocity needs `regions.outer`.
     """
 
     geometry: Geometry
@@ -120,22 +75,26 @@ class CollectiveCycle:
     world_size: int
     fabric: Fabric
     keeper: SessionKeeper
+    outer: OuterRule = field(default_factory=OuterAvg)
     trace: CollectiveTrace = field(default_factory=CollectiveTrace)
     on_counted: Callable[[RankTally], None] = lambda _: None
     """Told what this rank contributes, once it is known and before anything else moves."""
     _adopter: Adopter = field(init=False)
+    _stepper: OuterAdopter | None = field(init=False, default=None)
     _spans: dict[bytes, tuple[Run, ...]] = field(init=False, default_factory=dict)
-    _realized: bool = field(init=False, default=False)
-    """Whether the newest completed cycle had a consensus."""
+    _realized: F64 | None = field(init=False, default=None)
+    """Unfrozen flags of the newest completed cycle; None if it had no consensus."""
 
     def __post_init__(self) -> None:
         """Choose how to adopt on this device."""
         self._adopter = Adopter(self.fabric.device)
+        if not isinstance(self.outer, OuterAvg):
+            self._stepper = OuterAdopter(self.outer, self.fabric.device)
 
     @property
     def why_not_fused(self) -> str:
         """Why adoption takes more than one pass on a GPU; empty if it does not."""
-        return self._adopter.why_not
+        return self._adopter.why_not or (self._stepper.why_not if self._stepper else "")
 
     def run(self, claim: CountClaim, formed: FormedSession) -> Generator[None, None, CycleEnd]:
         """Run one cycle in a session.
@@ -148,11 +107,12 @@ class CollectiveCycle:
         count = yield from self._count(claim, formed)
         self.on_counted(count.mine)
         if not is_realized(count.mass):
-            self._complete(formed, claim.cycle, realized=False)
+            self._complete(formed, claim.cycle, None)
             return CycleEnd(cycle=claim.cycle, outcome=SyncOutcome.UNREALIZED)
-        yield from self._reduce(claim, count, formed)
-        self._complete(formed, claim.cycle, realized=True)
-        return self._adopt(claim.cycle, count.spans, declared=count.mine.declared)
+        spans = self._spans_of(claim.cycle, count.flags)
+        yield from self._reduce(claim, count, spans, formed)
+        self._complete(formed, claim.cycle, count.flags)
+        return self._adopt(claim.cycle, spans, declared=count.mine.declared)
 
     def recover(
         self, formed: FormedSession, pending: Cycle | None
@@ -171,16 +131,20 @@ class CollectiveCycle:
         """
         root = formed.source
         assert root is not None
+        newest = self._realized
+        flags = np.zeros(len(self.geometry.params)) if newest is None else newest
         header = torch.tensor(
-            [float(self.keeper.completed), float(self._realized)],
+            [float(self.keeper.completed), float(newest is not None), *flags],
             dtype=torch.float64,
             device=self.fabric.device,
         )
         yield from self._enter(
             "RECOVER", formed, lambda comm: comm.broadcast(header, root), cycle=pending
         )
-        completed, realized = header.tolist()
+        completed, realized, *found = header.tolist()
         if realized:
+            is_missing = pending is not None and pending == int(completed)
+            self.keeper.risk(is_damaged=self.regions.in_place and is_missing)
             for name, values in self._kept():
                 yield from self._enter(
                     name,
@@ -190,28 +154,42 @@ class CollectiveCycle:
                 )
         if pending is None or pending != int(completed):
             return None
-        self._complete(formed, pending, realized=bool(realized))
+        flags = np.asarray(found)
+        self._complete(formed, pending, flags if realized else None)
         if not realized:
             return CycleEnd(cycle=pending, outcome=SyncOutcome.UNREALIZED)
-        everything = active_spans(self.geometry, (True,) * len(self.geometry.params))
-        return self._adopt(pending, everything, declared=False)
+        spans, memory = self._spans_of(pending, flags), self.regions.outer
+        if memory is not None and self.regions.in_place:
+            # what came has been stepped already, and the velocity came with it
+            memory.previous.copy_(self.regions.params)
+            memory.steps_next = True
+            return CycleEnd(
+                cycle=pending,
+                outcome=SyncOutcome.COMMITTED,
+                spans=spans,
+                took_buffers=self._take_buffers(),
+            )
+        return self._adopt(pending, spans, declared=False)
 
     def take_initial(self) -> None:
         """Keep what the initial broadcast brought, frozen parameters too."""
         if not self.regions.in_place:
             self.regions.kept_params.copy_(self.regions.params)
+        if self.regions.outer is not None:
+            self.regions.outer.previous.copy_(self.regions.params)
         self.regions.kept_buffers.copy_(self.regions.buffers)
 
     def _kept(self) -> tuple[tuple[str, torch.Tensor], ...]:
-        kept = (
-            ("RECOVER-PARAM", self.regions.kept_params),
-            ("RECOVER-BUFFER", self.regions.kept_buffers),
-        )
+        """Return what one who completed a cycle gives to those who did not."""
+        regions = self.regions
+        kept = [("RECOVER-PARAM", regions.kept_params), ("RECOVER-BUFFER", regions.kept_buffers)]
+        if regions.outer is not None and regions.in_place:
+            kept.append(("RECOVER-VELOCITY", regions.outer.velocity))
         return tuple((name, values) for name, values in kept if values.numel())
 
-    def _complete(self, formed: FormedSession, cycle: Cycle, *, realized: bool) -> None:
+    def _complete(self, formed: FormedSession, cycle: Cycle, flags: F64 | None) -> None:
         self.keeper.complete(formed, cycle)
-        self._realized = realized
+        self._realized = flags
 
     def _count(self, claim: CountClaim, formed: FormedSession) -> Generator[None, None, _Count]:
         world, own = self.world_size, _PARTS_A_RANK * self.world_size + len(claim.unfrozen)
@@ -232,7 +210,7 @@ class CollectiveCycle:
             mine=tallies[self.rank],
             mass=math.fsum(masses),
             movers=math.fsum(mover_mass(tally.n) for tally in tallies),
-            spans=self._spans_of(claim.cycle, flags_of(found, world)),
+            flags=flags_of(found, world),
         )
 
     def _health(self) -> torch.Tensor:
@@ -259,14 +237,14 @@ class CollectiveCycle:
         return self._spans[key]
 
     def _reduce(
-        self, claim: CountClaim, count: _Count, formed: FormedSession
+        self, claim: CountClaim, count: _Count, spans: Sequence[Run], formed: FormedSession
     ) -> Generator[None, None, None]:
         regions, n = self.regions, count.mine.n
         factor = gamma_mass(n, claim.gamma) / count.mass
         self.keeper.risk(is_damaged=regions.in_place)
         with self.fabric.syncing():
-            params = _pairs(regions.params, regions.kept_params, count.spans, factor=factor)
-            buffers = _pairs(
+            params = pairs_of(regions.params, regions.kept_params, spans, factor=factor)
+            buffers = pairs_of(
                 regions.buffers,
                 regions.kept_buffers,
                 buffer_spans(self.geometry),
@@ -314,35 +292,42 @@ class CollectiveCycle:
 
     def _adopt(self, cycle: Cycle, spans: tuple[Run, ...], *, declared: bool) -> CycleEnd:
         """Overwrite the parameters; one who declared had no values to be apart from."""
-        regions = self.regions
         outcome = SyncOutcome.DECLINED if declared else SyncOutcome.COMMITTED
         divergence: Divergence | None = None
+        is_unstepped = False
+        took_buffers = self._take_buffers()
         with self.fabric.syncing():
-            regions.buffers.copy_(regions.kept_buffers)
-            if not regions.in_place:
-                sums = self._adopter.adopt(regions.params, regions.kept_params, spans)
-        if not (regions.in_place or declared):
-            pre, post, apart = sums.tolist()
-            divergence = triple_of_sums(pre, post, apart, is_empty=not spans)
+            sums = self._take_params(spans)
+        if sums is not None:
+            pre, post, apart, fault = sums.tolist()
+            is_unstepped = bool(fault)
+            if not (self.regions.in_place or declared):
+                divergence = triple_of_sums(pre, post, apart, is_empty=not spans)
         return CycleEnd(
             cycle=cycle,
             outcome=outcome,
             spans=spans,
             divergence=divergence,
-            took_buffers=regions.buffers.numel() > 0,
+            took_buffers=took_buffers,
+            is_unstepped=is_unstepped,
         )
 
+    def _take_buffers(self) -> bool:
+        """Overwrite the buffers; return whether there are any."""
+        with self.fabric.syncing():
+            self.regions.buffers.copy_(self.regions.kept_buffers)
+        return self.regions.buffers.numel() > 0
 
-def _pairs(
-    source: torch.Tensor, target: torch.Tensor, spans: Sequence[Run], *, factor: float
-) -> list[Pair]:
-    """Return what is sent and where it goes; whoever weighs nothing sends zeros."""
-    pairs = []
-    for offset, length in spans:
-        into = target[offset : offset + length]
-        if factor > 0.0:
-            pairs.append((source[offset : offset + length], into))
-        else:
-            into.zero_()
-            pairs.append((into, into))
-    return pairs
+    def _take_params(self, spans: tuple[Run, ...]) -> torch.Tensor | None:
+        """Enqueue the adoption; return its sums, if anything is measured."""
+        regions, memory, sums = self.regions, self.regions.outer, None
+        if self._stepper is not None and memory is not None and memory.steps_next:
+            return self._stepper.adopt(regions.params, regions.kept_params, memory, spans)
+        if not regions.in_place:
+            sums = self._adopter.adopt(regions.params, regions.kept_params, spans)
+        if memory is not None:
+            for offset, length in spans:
+                run = slice(offset, offset + length)
+                memory.previous[run] = regions.params[run]
+            memory.steps_next = True
+        return sums

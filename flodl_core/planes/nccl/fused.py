@@ -58,9 +58,9 @@ class Adopter:
             spans: the runs that took part.
 
         Returns:
-            Σ pre², Σ post² and Σ (pre − post)² over the spans, f64 on the device.
+            Σ pre², Σ post² and Σ (pre − post)² over the spans, and 0, f64 on the device.
         """
-        sums = torch.zeros(3, dtype=torch.float64, device=self._device)
+        sums = torch.zeros(4, dtype=torch.float64, device=self._device)
         for offset, length in spans:
             mine, theirs = params[offset : offset + length], consensus[offset : offset + length]
             if self._kernel is not None:
@@ -114,12 +114,12 @@ def _build_kernel(device: torch.device) -> Callable[..., None]:
         adopt_kernel[(programs,)](
             mine, theirs, partial, mine.numel(), BLOCK=_BLOCK, PROGRAMS=_PROGRAMS
         )
-        sums += partial.view(3, _PROGRAMS)[:, :programs].sum(dim=1)
+        sums[:3] += partial.view(3, _PROGRAMS)[:, :programs].sum(dim=1)
 
     mine, theirs = torch.ones(8, device=device), torch.full((8,), 2.0, device=device)
-    sums = torch.zeros(3, dtype=torch.float64, device=device)
+    sums = torch.zeros(4, dtype=torch.float64, device=device)
     run(mine, theirs, sums)
     found: list[Any] = [*sums.tolist(), *mine.tolist()]
-    if found != [8.0, 32.0, 8.0, *([2.0] * 8)]:
+    if found != [8.0, 32.0, 8.0, 0.0, *([2.0] * 8)]:
         raise RuntimeError(f"the kernel gives {found}")
     return run

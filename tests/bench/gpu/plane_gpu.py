@@ -33,7 +33,8 @@ from flodl_core.messages.control import DeclareDead, NewNcclSession, RequestNewN
 from flodl_core.messages.timing import NewNcclIdGenerated
 from flodl_core.net import clock
 from flodl_core.planes.nccl.collective import Fabric
-from flodl_core.planes.nccl.cycle import CollectiveCycle, RankRegions
+from flodl_core.planes.nccl.cycle import CollectiveCycle
+from flodl_core.planes.nccl.parts import RankRegions
 from flodl_core.planes.nccl.waiting import looks
 
 SIZES = {"ResNet-18, 11.7 M": 11_689_512, "GPT, 124 M": 124_439_808, "1.3 B": 1_300_000_000}
