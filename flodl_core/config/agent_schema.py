@@ -15,6 +15,7 @@ from flodl_core.config.rules import (
     review_destination,
     review_devices,
     review_fingerprint,
+    review_label,
     review_token,
 )
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
@@ -58,6 +59,7 @@ class AgentConfig(Settings):
     @model_validator(mode="after")
     def _review(self) -> Self:
         """Check what pydantic's types do not say."""
+        review_label("host", self.host)
         review_devices(self.devices)
         review_destination("ssh", self.ssh)
         review_token("token", self.token, fix=JOIN_FIX, may_pin=True)

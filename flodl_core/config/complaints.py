@@ -31,6 +31,7 @@ _REASONS: Final[Mapping[str, str]] = {
     "bool_type": "is neither true nor false",
     "string_type": "is not text",
     "tuple_type": "is not a list of words",
+    "dict_type": "is not a table of names and values",
     "path_type": "is not a path",
     "greater_than_equal": "must be at least {ge}",
     "greater_than": "must be above {gt}",

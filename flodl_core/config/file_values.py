@@ -104,6 +104,8 @@ def _read_table(
                 source=str(source),
                 fix=f"keep the one in [{KEYS[dotted].file_table}]",
             )
+        if _has_null(value):
+            raise _null(dotted, source)
         values[dotted] = Resolved(value, source)
 
 
@@ -113,6 +115,9 @@ def _read_worker(toml: TomlFile, index: int, raw: Mapping[str, object]) -> Worke
         if name not in fields:
             source = Source(SourceKind.FILE, toml.where_item(WORKERS, index, name))
             raise refused_name(name, source, known=fields)
+        if _has_null(raw[name]):
+            source = Source(SourceKind.FILE, toml.where_item(WORKERS, index, name))
+            raise _null(f"{WORKERS}.{name}", source)
     try:
         return WorkerConfig.model_validate(raw)
     except ValidationError as error:
@@ -141,6 +146,25 @@ def _worker_fix(name: str) -> str:
         shown = "{ " + ", ".join(f'{key} = "{value}"' for key, value in example.items()) + " }"
     doc = " ".join((info.description or "").split()).rstrip(".")
     return f"give a value such as {name} = {shown} in [[workers]] of flodl.toml ({doc})"
+
+
+def _has_null(value: object) -> bool:
+    """Return whether a text of a value holds the one character that no path or variable can."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, Mapping):
+        return any(map(_has_null, value)) or any(map(_has_null, value.values()))
+    return isinstance(value, list) and any(map(_has_null, value))
+
+
+def _null(name: str, source: Source) -> ConfigError:
+    return ConfigError(
+        name,
+        "…",
+        "it holds the character NUL",
+        source=str(source),
+        fix="take \\u0000 out of the text",
+    )
 
 
 def _no_table(table: str, content: object, source: Source) -> ConfigError:

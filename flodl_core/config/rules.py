@@ -109,6 +109,23 @@ def review_devices(devices: tuple[str, ...]) -> None:
     raise ConfigError("devices", text, reason, source=GIVEN, fix=fix)
 
 
+def review_label(field: str, text: str | None) -> None:
+    """Refuse a host's label that no run would admit.
+
+    Raises:
+        ConfigError: it is blank, or holds a character that does not print.
+    """
+    if text is None or (text.strip() and text.isprintable()):
+        return
+    raise ConfigError(
+        field,
+        text,
+        "is no label of a host: it is blank, or holds a character that does not print",
+        source=GIVEN,
+        fix="give a short name, such as blue",
+    )
+
+
 def review_destination(field: str, text: str | None) -> None:
     """Refuse what the command ssh would read as an option, or as more than one word.
 

@@ -36,8 +36,8 @@ class TomlFile:
         return f"{self.path}:{line}" if line else str(self.path)
 
     def where_item(self, table: str, index: int, name: str) -> str:
-        """Return `file:line` of a key of an array's item, else of the item's own heading."""
-        line = _item_line(self.text, (table, index), name)
+        """Return `file:line` of a key of an array's item, else of the item's or the array's own."""
+        line = _item_line(self.text, (table, index), name) or _line_of(self.text, table, None)
         return f"{self.path}:{line}" if line else str(self.path)
 
 
@@ -55,7 +55,7 @@ def read_toml(path: Path) -> TomlFile:
     if len(data) > MAX_FILE_BYTES:
         raise _unreadable(path, f"is above {MAX_FILE_BYTES} bytes")
     try:
-        text = data.decode()
+        text = data.decode("utf-8-sig")
         tables = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise _unreadable(path, f"is not TOML: {error}") from error

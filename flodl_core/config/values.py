@@ -39,7 +39,7 @@ def lower_words(value: object) -> object:
 def lower_guard(value: object) -> object:
     """Lower the name of a guard of ours; another one's name is a name of Python."""
     lowered = lower_words(value)
-    return lowered if lowered in set(GuardKind) else value
+    return lowered if isinstance(lowered, str) and lowered in set(GuardKind) else value
 
 
 def switch_or_path(value: object) -> object:

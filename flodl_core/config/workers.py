@@ -10,7 +10,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from flodl_core.config.rules import review_destination, review_devices
+from flodl_core.config.rules import review_destination, review_devices, review_label
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
 from flodl_core.config.values import Words
 from flodl_core.errors import ConfigError
@@ -63,6 +63,7 @@ class WorkerConfig(Settings):
     @model_validator(mode="after")
     def _review(self) -> Self:
         """Check what pydantic's types do not say."""
+        review_label("host", self.host)
         review_devices(self.devices)
         review_destination("ssh", self.destination)
         wrong = next((name for name in self.env if not _is_variable(name)), None)

@@ -17,7 +17,7 @@ import anyio.abc
 from flodl_core.ids import HostName
 from flodl_core.net import clock
 from flodl_core.placement.dialog import HostReport, JoinOrder, PlaceOrder
-from flodl_core.placement.preflight import HostVerdict, LauncherFacts, judge_host
+from flodl_core.placement.preflight import HostVerdict, LauncherFacts, file_of, judge_host
 from flodl_core.placement.roads import PlacedHost, Road
 from flodl_core.placement.session import HostSession
 from flodl_core.units import Seconds
@@ -165,7 +165,7 @@ class PlacedHosts:
             controller=approach.controller,
             word=self._facts.word,
             directory=worker.directory,
-            job_file=self._job_of(host).rpartition(":")[0] if self._facts.is_file else None,
+            job_file=file_of(self._job_of(host)) if self._facts.is_file else None,
             data=worker.data,
             env=worker.env,
             timeout_s=self._facts.look_s,

@@ -66,7 +66,8 @@ def judge_host(
         facts: of the launcher.
         skew_s: the host's clock minus ours.
     """
-    problem, fix = _first_problem(report, facts)
+    is_file = host.worker.job is None or file_of(host.worker.job) is not None
+    problem, fix = _first_problem(report, facts, is_file=is_file)
     devices: tuple[str, ...] = ()
     if not problem:
         wanted = AgentConfig(devices=host.worker.devices, ranks=host.worker.ranks)
@@ -115,7 +116,13 @@ def complaint_lines(verdicts: Sequence[HostVerdict]) -> list[str]:
     return lines + [f"{one.host}: {said}" for one in verdicts for said in one.warnings]
 
 
-def _first_problem(report: HostReport, facts: LauncherFacts) -> tuple[str, str]:
+def file_of(job: str) -> str | None:
+    """Return the file that a job's name means on its host; None where it is a module there."""
+    path = job.rpartition(":")[0] if ":" in job else job
+    return path if path.endswith(".py") else None
+
+
+def _first_problem(report: HostReport, facts: LauncherFacts, *, is_file: bool) -> tuple[str, str]:
     """Return why a host cannot take part, and what to do; two empty texts if it can."""
     if report.complaints:
         return report.complaints[0], "mend that on the host, and launch again"
@@ -124,7 +131,7 @@ def _first_problem(report: HostReport, facts: LauncherFacts) -> tuple[str, str]:
             f"it has flodl {report.flodl}, the launcher {facts.flodl}",
             "install the same flodl version on every host",
         )
-    if facts.job_sha256 is not None and report.job_sha256 is None:
+    if is_file and facts.job_sha256 is not None and report.job_sha256 is None:
         return (
             "the job's file is not there, and nobody fetches code",
             "copy it there, and give job and directory in [[workers]]",

@@ -13,19 +13,11 @@ from typing import Protocol
 
 import anyio
 
-from flodl_core.errors import (
-    ConfigError,
-    FlodlError,
-    JobError,
-    RefusedError,
-    RunLostError,
-    TransientJoinError,
-)
+from flodl_core.errors import FlodlError
 from flodl_core.net.dial import persist_pause_s
+from flodl_core.roles.agent import AgentInterruptedError
+from flodl_core.roles.error_groups import innermost
 from flodl_core.units import Seconds
-
-_NEXT = (TransientJoinError, RunLostError, RefusedError, JobError)
-"""What another turn may find otherwise: another run, another token, another copy of the job."""
 
 
 class JoiningAgent(Protocol):
@@ -54,9 +46,12 @@ async def persist(
         scale: of all pauses.
         sleep: waits between two turns.
 
+    Whatever else ends a turn may be otherwise in the next: another run, another token, another
+    copy of the job, an answer of another program, a disk that is full.
+
     Raises:
-        FlodlError: an error that no other turn could find otherwise, at the first turn also
-            a setting that cannot be used.
+        AgentInterruptedError: a signal.
+        ConfigError: a setting that cannot be used at the first turn.
     """
     failed = 0
     is_first = True
@@ -67,17 +62,21 @@ async def persist(
             is_first = False
             await agent.run()
             why = "the run is over"
-        except ConfigError as error:
-            if is_first:
+        except Exception as error:
+            why = _why(error)
+            if is_first or not why:
                 raise
-            why = _line(error)
-        except _NEXT as error:
-            why = _line(error)
         failed = 0 if agent is not None and agent.was_admitted else failed + 1
         pause_s = persist_pause_s(failed, scale)
         say(f"{why}; dialling again in {pause_s:g} s")
         await sleep(pause_s)
 
 
-def _line(error: FlodlError) -> str:
-    return f"{error.happened} ({error.fix})" if error.fix else error.happened
+def _why(error: Exception) -> str:
+    """Return what ended a turn, on one line; empty where no other turn is to follow."""
+    cause = innermost(error) if isinstance(error, BaseExceptionGroup) else error
+    if isinstance(cause, AgentInterruptedError):
+        return ""
+    if isinstance(cause, FlodlError):
+        return f"{cause.happened} ({cause.fix})" if cause.fix else cause.happened
+    return f"{type(cause).__name__}: {cause}" if isinstance(cause, OSError) else ""

@@ -17,6 +17,7 @@ import anyio
 from flodl_core import __version__
 from flodl_core.config.addresses import is_loopback_address
 from flodl_core.config.load import LoadedRun
+from flodl_core.config.placement import host_labels
 from flodl_core.config.schema import JoinConfig, RunConfig
 from flodl_core.config.workers import PlacementKind, WorkerConfig
 from flodl_core.errors import ConfigError, WindowFailedError
@@ -129,6 +130,24 @@ async def place_hosts(
     finally:
         greeter.close()
     return Placed(hosts=placed, join=join)
+
+
+def refuse_own_label(loaded: LoadedRun) -> None:
+    """Refuse a worker with a label of the launcher's own hosts: no run admits two of one name.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    own = host_labels(platform.node() or "host", hosts_here(loaded.run).hosts)
+    for worker, source in loaded.workers:
+        if worker.host in own:
+            raise ConfigError(
+                "workers.host",
+                worker.host,
+                "it is the label of this machine, whose own ranks are a host of the run",
+                source=str(source),
+                fix="give it another label, and its address with ssh =",
+            )
 
 
 def _judge(verdicts: list[HostVerdict], join: JoinConfig, say: Callable[[str], None]) -> None:

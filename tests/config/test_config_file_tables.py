@@ -1,5 +1,6 @@
 """flodl.toml: tables by subject, the list of workers, and errors with their lines."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from flodl_core.config.explain import explain_workers, workers_document
 from flodl_core.config.file_tables import SUBJECTS, file_table
 from flodl_core.config.keys import KEYS, TABLES
 from flodl_core.config.load import load_agent, load_run
-from flodl_core.config.workers import PlacementKind
+from flodl_core.config.workers import PlacementKind, WorkerConfig
 from flodl_core.errors import ConfigError
 
 WHOLE = """\
@@ -120,6 +121,16 @@ def test_workers_make_the_placement_ssh_and_a_tunnel_asks_for_the_token(tmp_path
             '[[workers]]\nhost = "a"\n[[workers]]\nhost = "a"\n',
             ["workers.host = 'a'", "flodl.toml:4", "label of its own"],
         ),
+        ('[[workers]]\nhost = "\\n"\n', ["workers.host", "flodl.toml:2", "does not print"]),
+        ('[[workers]]\nhost = " "\n', ["workers.host", "flodl.toml:2", "blank"]),
+        (
+            '[[workers]]\nhost = "a"\nenv = "X"\n',
+            ["workers.env", "flodl.toml:3", "is not a table of names and values"],
+        ),
+        ('[[workers]]\nhost = "a"\ndata = "\\u0000"\n', ["workers.data", "flodl.toml:3", "NUL"]),
+        ("\nworkers = [{ hosts = 1 }]\n", ["flodl.toml:2", "did you mean host"]),
+        ('[record]\nrun_dir = "a\\u0000b"\n', ["run.run_dir", "flodl.toml:2", "NUL"]),
+        ('[elche]\nguard = ["level"]\n', ["run.guard", "flodl.toml:2", "is not text"]),
         ("workers = 3\n", ["flodl.toml:1", "[[workers]]"]),
         ('[workers]\nhost = "a"\n', ["flodl.toml:1", "[[workers]]"]),
         ("[elche]\nanchors = 3\n", ["flodl.toml:2", "did you mean anchor"]),
@@ -148,6 +159,47 @@ def test_a_placement_without_anybody_to_place_is_refused(tmp_path, text, flags, 
     said = str(refusal(tmp_path, text, **flags))
     for word in words:
         assert word in said
+
+
+ODD_VALUES = (
+    *("1", "-1", "1.5", "nan", "inf", "true", '"x"', '""', '" "', "[]", "{}", "[1]", '["a"]'),
+    *('["a", "b"]', "[[1]]", "[{ a = 1 }]", "{ a = 1 }", "{ a = { b = 1 } }", "1979-05-27"),
+    *("07:32:00", "1979-05-27T07:32:00Z", '"\\u0000"', '"\\n"', '"\\u001b[31m"', "1e400", '"-x"'),
+    *("9" * 30, f'"{"y" * 3000}"', '"~"', '"auto"', "[true]", '[""]', '["\\u0000"]'),
+)
+
+
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_whatever_a_setting_is_given_it_is_taken_or_refused_by_its_line_in_our_words(
+    tmp_path, value
+):
+    lines = [f"[{key.file_table}]\n\n{key.name} = {value}\n" for key in KEYS.values()]
+    for name in WorkerConfig.model_fields:
+        first = "" if name == "host" else 'host = "blue"\n'
+        lines.append(f"[[workers]]\n{first}{name} = {value}\n")
+    lines += [f"{table} = {value}\n" for table in (*TABLES, *SUBJECTS, "job", "workers")]
+    for text in lines:
+        (tmp_path / "flodl.toml").write_text(text)
+        for error in (error_of(read, tmp_path) for read in (load_run, load_agent)):
+            if error is not None:
+                said = str(error)
+                assert "flodl.toml:" in said, text
+                assert error.fix, text
+                assert not re.search("Input should|Value error|pydantic|Errno", said), said
+
+
+def error_of(read, directory):
+    """The refusal of the file in a directory; None where it is taken."""
+    try:
+        read({}, environ={}, directory=directory)
+    except ConfigError as error:
+        return error
+    return None
+
+
+def test_a_file_with_the_mark_that_windows_puts_first_is_read(tmp_path):
+    (tmp_path / "flodl.toml").write_bytes(b"\xef\xbb\xbf[run]\r\nepochs = 3\r\n")
+    assert load_run({}, environ={}, directory=tmp_path).run.epochs == 3
 
 
 def test_variables_of_workers_are_shown_by_name_only(tmp_path):

@@ -8,6 +8,7 @@ from flodl_core.placement.preflight import (
     HostVerdict,
     LauncherFacts,
     complaint_lines,
+    file_of,
     judge_host,
     table_rows,
 )
@@ -65,6 +66,17 @@ def test_an_unfit_host_is_refused_with_the_reason_and_the_fix(given, problem, fi
     assert problem in verdict.problem
     assert fix in verdict.fix
     assert not verdict.devices
+
+
+def test_a_host_that_has_the_job_as_a_module_needs_no_copy_of_the_launchers_file():
+    bare = {"job_sha256": None}
+    assert judge(bare, job="package.train:job").is_fit
+    for job in ("train.py", "train.py:job", None):
+        assert "file is not there" in judge(bare, job=job).problem
+    found = [
+        file_of(job) for job in ("a/train.py", "train.py:model", "package.train:job", "charlm")
+    ]
+    assert found == ["a/train.py", "train.py", None, None]
 
 
 def test_what_may_mislead_is_only_a_warning():

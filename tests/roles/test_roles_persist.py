@@ -1,11 +1,15 @@
 """`flodl join --persist`: one run after another, with patience between them."""
 
+import errno
+
 import pytest
 
 from flodl_core.errors import (
+    CheckpointError,
     ConfigError,
     JobError,
     RefusedError,
+    RemoteProtocolError,
     RunLostError,
     TransientJoinError,
     WrongTokenError,
@@ -66,12 +70,31 @@ async def test_the_pauses_grow_while_nobody_is_there_and_begin_anew_after_a_run(
         WrongTokenError("another token"),
         JobError("the run's job is not here"),
         TransientJoinError("a host of this name already joined"),
+        RemoteProtocolError("what answers is another program"),
+        CheckpointError("the disk is full"),
     ],
 )
 async def test_what_another_run_may_change_ends_nothing(end):
     pauses, lines = await play((end, False), (0, True), STOP)
     assert pauses == [5, 5]
     assert lines[0].startswith(end.happened)
+
+
+async def test_a_full_disk_or_too_many_files_end_nothing():
+    full = OSError(errno.ENOSPC, "No space left on device", "runs/blue-agent.log")
+    group = ExceptionGroup("tasks", [ExceptionGroup("inner", [full])])
+    pauses, lines = await play((full, False), (group, False), (0, True), STOP)
+    assert pauses == [5, 10, 5]
+    for line in lines[:2]:
+        assert "No space left on device: 'runs/blue-agent.log'; dialling again" in line
+
+
+async def test_a_mistake_of_ours_is_not_dialled_away():
+    def make_agent():
+        return ScriptedAgent(KeyError("rank"), False)
+
+    with pytest.raises(KeyError):
+        await persist(make_agent, say=print, scale=1.0)
 
 
 async def test_a_run_that_was_lost_after_admission_is_dialled_again_soon():
