@@ -70,9 +70,8 @@ class LoadedBundle:
         velocity, self.velocity = self.velocity, None
         return velocity
 
-    @property
-    def spec(self) -> ResumeSpec:
-        """What every process of the run is told."""
+    def spec_for(self, outer: OuterSpec | None) -> ResumeSpec:
+        """Return what every process of a run with that outer optimizer is told."""
         meta = self.bundle.meta
         return ResumeSpec(
             stem=str(self.bundle.stem),
@@ -80,6 +79,7 @@ class LoadedBundle:
             sync_round=meta.sync_round,
             global_step=meta.global_step,
             rank_files=tuple(RankFileRef(**one.model_dump()) for one in meta.rank_files),
+            steps_next=goes_on_stepping(self.bundle, outer),
         )
 
     def point(self, *, world_size: int, mode: Mode) -> ResumePoint:
@@ -152,6 +152,14 @@ def resume_point(
 def keeps_velocity(meta: BundleMeta, outer: OuterSpec | None) -> bool:
     """Return whether a run goes on with the outer optimizer of a bundle."""
     return outer is not None and meta.outer is not None and meta.outer.kind is outer.kind
+
+
+def goes_on_stepping(bundle: Bundle, outer: OuterSpec | None) -> bool:
+    """Return whether a run steps its first average, since the bundle's velocity goes on."""
+    saved = bundle.meta.outer
+    if saved is None or not keeps_velocity(bundle.meta, outer):
+        return False
+    return saved.steps_next and bundle.outer_flaw is None
 
 
 def describe_outer(bundle: Bundle, outer: OuterSpec | None) -> tuple[str, ...]:

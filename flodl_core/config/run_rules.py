@@ -51,22 +51,12 @@ def review_heartbeats(*, interval_s: float, timeout_s: float) -> None:
         )
 
 
-def review_outer(outer: OuterKind, *, mode: str, lr: float | None, momentum: float | None) -> None:
-    """Refuse an outer step where no root takes it, and its numbers where there is none.
+def review_outer(outer: OuterKind, *, lr: float | None, momentum: float | None) -> None:
+    """Refuse the numbers of an outer step where there is none.
 
     Raises:
-        ConfigError: the mode is one of NCCL's; or the average is adopted as it is, and a rate
-            or a momentum is given.
+        ConfigError: the average is adopted as it is, and a rate or a momentum is given.
     """
-    if outer is not OuterKind.AVG and mode.startswith("nccl"):
-        raise ConfigError(
-            "outer",
-            outer.value,
-            f"is for the CPU modes, and mode is {mode}: there the root of the reduce steps "
-            "averages, and on NCCL ranks average among themselves",
-            source=GIVEN,
-            fix="leave outer at avg, or use cpu_sync, cpu_cadence or cpu_async",
-        )
     given = {"outer_lr": lr, "outer_momentum": momentum}
     for field, value in given.items():
         if outer is OuterKind.AVG and value is not None:

@@ -220,7 +220,7 @@ class RunConfig(Settings):
         """Check what depends on two settings."""
         review_devices(self.devices)
         review_wire(self.wire_dtype, self.mode)
-        review_outer(self.outer, mode=self.mode, lr=self.outer_lr, momentum=self.outer_momentum)
+        review_outer(self.outer, lr=self.outer_lr, momentum=self.outer_momentum)
         review_anchors(self.min_anchor, self.max_anchor)
         review_guard(self.guard)
         read_speed_ratio(self.speed_ratio)

@@ -28,7 +28,7 @@ from flodl_core.messages.control import DeclareDead, RequestParams, SyncNow
 from flodl_core.messages.data import RankTally
 from flodl_core.messages.timing import NcclSessionFormed, NewNcclIdGenerated
 from flodl_core.reduce.mass import gamma_mass
-from flodl_core.units import Seconds
+from flodl_core.units import BUCKET_BYTES, Seconds
 
 INITIAL_BROADCAST = Cycle(0)
 _FEWEST = 2
@@ -146,13 +146,20 @@ def poll_acks(state: SchedulerState, now: Seconds) -> tuple[RoundEnded, ...]:
     accepted = tuple(tally.rank for tally in tallies if tally.n > 0) if realized else ()
     outcome = RoundOutcome.COMMITTED if realized else RoundOutcome.UNREALIZED
     mass = sum(gamma_mass(tally.n, state.spec.gamma) for tally in tallies)
+    is_unstepped = any(ack is not None and ack.is_unstepped for ack in acks)
+    values = state.envelope.geometry.params_numel if is_unstepped else 0
     rounds = [Round.CONTROL]
     if realized:
         rounds.append(Round.PARAMS)
         if state.envelope.geometry.buffers_numel > 0:
             rounds.append(Round.BUFFERS)
     return tuple(
-        RoundEnded(pending, one, outcome, accepted, mass, tallies=tallies) for one in rounds
+        RoundEnded(
+            *(pending, one, outcome, accepted, mass),
+            tallies=tallies,
+            unstepped_buckets=-(-4 * values // BUCKET_BYTES) if one is Round.PARAMS else 0,
+        )
+        for one in rounds
     )
 
 

@@ -17,6 +17,7 @@ from flodl_core.coordinator.state import SchedulerState
 from flodl_core.ids import Cycle, Rank, SaveReason
 from flodl_core.messages.control import Checkpoint
 from flodl_core.messages.timing import CheckpointResult
+from flodl_core.reduce.velocity_cycles import next_publish
 from flodl_core.units import Seconds
 
 
@@ -63,7 +64,8 @@ def _next_publish(state: SchedulerState) -> Cycle | None:
     """Return the root's cycle for a save on NCCL, in which all ranks take part; else None."""
     if state.nccl is None:
         return None
-    state.nccl.published += 1
+    has_velocity = state.spec.outer is not None
+    state.nccl.published = next_publish(state.nccl.published, has_velocity=has_velocity)
     return Cycle(state.nccl.published)
 
 

@@ -125,6 +125,8 @@ class ResumeSpec:
     """Version of the consensus in it; the first cycle of training is the next."""
     global_step: int
     rank_files: tuple[RankFileRef, ...]
+    steps_next: bool = False
+    """Whether its outer optimizer goes on, so that the first average is stepped."""
 
 
 @part

@@ -56,6 +56,8 @@ class SyncAck:
     pre_norm: float | None = None
     post_norm: float | None = None
     samples: int
+    is_unstepped: bool = False
+    """On NCCL: the outer step was not finite, and the average was adopted in its place."""
 
 
 @message(83)

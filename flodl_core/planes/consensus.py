@@ -165,9 +165,10 @@ class Consensus:
 
     def commit(self, plan: RoundPlan) -> None:
         """Make what was formed the committed values of this kind, for ranks to read."""
-        side = self._regions[plan.round].commit(plan)
+        region = self._regions[plan.round]
+        side = region.commit(plan)
         if self._velocity is not None:
-            self._velocity.commit(plan)
+            self._velocity.commit(plan, region.sides[side])
         if plan.round is Round.PARAMS:
             self.staging.commit_params(side)
         else:

@@ -30,6 +30,7 @@ from flodl_core.planes.worker_hosts import WorkerHost, WorkerHosts
 from flodl_core.reduce.fold import Term
 from flodl_core.reduce.mass import is_realized
 from flodl_core.reduce.outer import rule_of
+from flodl_core.reduce.velocity_cycles import VELOCITY_DOWN
 from flodl_core.relay.machine import Note, ShipRound, following_round
 
 Report = Callable[[RoundEnded], None]
@@ -87,7 +88,7 @@ class RootCycles:
         self._group = group
         self._report, self._on_note = reports
         self._former = BucketFormer(rule_of(envelope.spec.outer))
-        self._initial: dict[Round, F32] = {}
+        self._initial: dict[tuple[Cycle, Round], F32] = {}
         self._last_cycle = Cycle(-1)
         self._members: list[_Member] = []
         self._tallies: tuple[RankTally, ...] = ()
@@ -99,7 +100,15 @@ class RootCycles:
 
         They take the place of what rank 0 has, and are let go once they are committed.
         """
-        self._initial.update(initial)
+        self._initial.update({(Cycle(0), round_): region for round_, region in initial.items()})
+
+    def give_velocity(self, velocity: F32 | None) -> None:
+        """Have the cycle behind the initial broadcast bring this velocity to all; before `run`.
+
+        None is 0 everywhere, which rank 0 has too.
+        """
+        if velocity is not None:
+            self._initial[VELOCITY_DOWN, Round.PARAMS] = velocity
 
     def stop(self) -> None:
         """Make `run` raise soon; from any thread."""
@@ -286,7 +295,7 @@ class RootCycles:
         own_movers = fold.movers(round_) if fold is not None else ()
         inside = self._begin_members(plan)
         realized = False
-        given = self._initial.get(round_) if plan.cycle == 0 else None
+        given = self._initial.get((plan.cycle, round_))
         for index, bucket in enumerate(plan.buckets):
             arrived = self._await_members(plan, index)
             inside = [member for member, _ in arrived]
@@ -309,7 +318,7 @@ class RootCycles:
             realized = is_realized(mass)
         if realized:
             self._consensus.commit(plan)
-            self._initial.pop(round_, None)
+            self._initial.pop((plan.cycle, round_), None)
         return _end_of(plan.cycle, round_, realized=realized, mass=mass, ranks=movers)
 
     def _begin_members(self, plan: RoundPlan) -> list[_Member]:

@@ -32,7 +32,7 @@ from flodl_core.planes.link import BucketLink
 from flodl_core.planes.local_group import LocalGroup, NoteSink
 from flodl_core.planes.root_cycle import RootCycles, RootStopped
 from flodl_core.planes.staging import Staging
-from flodl_core.planes.velocity import Velocity
+from flodl_core.planes.velocity import BroughtVelocity, Velocity
 from flodl_core.planes.worker_hosts import WorkerHosts
 from flodl_core.reduce.outer import rule_of
 from flodl_core.relay.machine import RelayMachine
@@ -120,6 +120,8 @@ class StarRoot:
             reports=(on_round_ended, on_note),
         )
         self._cycles.begin_with(begins.regions)
+        if envelope.spec.mode.uses_nccl and begins.outer is not None:
+            self._cycles.give_velocity(begins.outer.velocity)
         self._thread = threading.Thread(target=self._run, name="flodl-root-plane", daemon=True)
         self._thread.start()
 
@@ -231,7 +233,8 @@ def _velocity(envelope: Envelope, begins: Beginning) -> Velocity | None:
     """Return the outer optimizer's memory, if the run has one that keeps any."""
     if not rule_of(envelope.spec.outer).has_velocity:
         return None
-    return Velocity(envelope.geometry, begins.outer)
+    kind = BroughtVelocity if envelope.spec.mode.uses_nccl else Velocity
+    return kind(envelope.geometry, begins.outer)
 
 
 def _largest_bucket(envelope: Envelope, staging: Staging) -> int:

@@ -14,6 +14,9 @@ of the same rule takes up the velocity too, and does not begin with a plain aver
 Memory: two f32 regions of the model's size, in the launcher alone; pages of parameters
 that are never trained are never touched.
 
+Where ranks average among themselves they have the velocity, and the root only keeps what
+they bring it for a save (`BroughtVelocity`).
+
 What it is: state and the rule of when.
 What it is not: arithmetic (`reduce.outer`).
 Who drives it: `consensus.Consensus`, in the root's thread.
@@ -28,6 +31,7 @@ from flodl_core.messages.job import Geometry
 from flodl_core.planes.round_plan import RoundPlan
 from flodl_core.planes.segment import F32
 from flodl_core.planes.two_sides import TwoSides
+from flodl_core.reduce.velocity_cycles import carries_velocity
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class Velocity:
         if self.steps(plan):
             self.values.prepare(plan)
 
-    def commit(self, plan: RoundPlan) -> None:
+    def commit(self, plan: RoundPlan, _formed: F32) -> None:
         """The round has committed: its velocity is the velocity."""
         if self.steps(plan):
             self.values.commit(plan)
@@ -107,3 +111,18 @@ class Velocity:
         view = self.values.sides[self.values.saved].view()
         view.flags.writeable = False
         return OuterState(view, steps_next)
+
+
+class BroughtVelocity(Velocity):
+    """A velocity that the root neither steps with nor changes: ranks bring it for saves."""
+
+    def steps(self, plan: RoundPlan) -> bool:
+        """Return False: nothing is stepped here."""
+        return False
+
+    def commit(self, plan: RoundPlan, formed: F32) -> None:
+        """Keep what was formed, if it is a velocity; then the next average is a stepped one."""
+        if plan.round is Round.PARAMS and carries_velocity(plan.cycle):
+            np.copyto(self.after, formed)
+            self.values.commit(plan)
+            self._is_moving = self._steps_next = True

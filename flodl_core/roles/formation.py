@@ -7,6 +7,7 @@ from flodl_core.checkpoint.resume import (
     LoadedBundle,
     describe_changes,
     describe_outer,
+    goes_on_stepping,
     keeps_velocity,
 )
 from flodl_core.config.cadence_rules import read_callback_rank, read_speed_ratio
@@ -132,7 +133,7 @@ def compose_envelope(plan: RunPlan, formed: FormWorld, *, controller: str) -> En
             micro_batch=config.micro_batch,
             nccl_in_place=config.nccl_scratch is NcclScratch.NONE,
             keep_checkpoints=config.keep_checkpoints,
-            resume=plan.resume.spec if plan.resume is not None else None,
+            resume=plan.resume.spec_for(outer_spec(config)) if plan.resume is not None else None,
             outer=outer_spec(config),
             easgd_alpha=easgd_alpha(config, plan.mode),
         ),
@@ -154,9 +155,8 @@ def beginning_of(loaded: LoadedBundle, outer: OuterSpec | None) -> Beginning:
     Where a velocity is missing, the first average is taken as it is, as at the start of a run.
     """
     bundle, state = loaded.bundle, None
-    if bundle.meta.outer is not None and keeps_velocity(bundle.meta, outer):
-        steps_next = bundle.meta.outer.steps_next and bundle.outer_flaw is None
-        state = OuterState(loaded.take_velocity(), steps_next)
+    if keeps_velocity(bundle.meta, outer):
+        state = OuterState(loaded.take_velocity(), goes_on_stepping(bundle, outer))
     return Beginning(loaded.take_regions(), state)
 
 

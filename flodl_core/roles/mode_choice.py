@@ -15,7 +15,7 @@ from flodl_core.config.schema import JoinConfig
 from flodl_core.config.tls_rules import why_no_nccl
 from flodl_core.config.values import AUTO
 from flodl_core.errors import ConfigError
-from flodl_core.ids import Mode, OuterKind
+from flodl_core.ids import Mode
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import gpu_vendor
 from flodl_core.roles.formation import RunPlan
@@ -64,8 +64,6 @@ def _choose(plan: RunPlan, formed: FormWorld, join: JoinConfig) -> ResolvedMode:
     objection = why_no_nccl(
         has_tls=join.tls, is_insecure=join.insecure_nccl, crosses_hosts=len(hellos) > 1
     )
-    if plan.config.outer is not OuterKind.AVG:
-        objection = f"{plan.config.outer} is an outer optimizer of the CPU modes"
     return choose_mode(
         [
             HostDevices(

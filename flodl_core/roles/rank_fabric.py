@@ -5,6 +5,7 @@ Tests train on CPUs with a stand-in over loopback sockets; `stand_in` says so.
 
 from flodl_core.errors import FlodlError
 from flodl_core.planes.nccl.collective import Fabric
+from flodl_core.reduce.outer import rule_of
 from flodl_core.roles.orders import RankOrder
 from flodl_core.roles.stand_in import has_stand_in
 from flodl_core.telemetry.logs import ProcessLog
@@ -46,6 +47,8 @@ def make_port(
         record=record if order.is_verbose else None,
         park=park,
         in_place=spec.nccl_in_place,
+        outer=rule_of(spec.outer),
+        begins_stepped=spec.resume is not None and spec.resume.steps_next,
     )
 
 

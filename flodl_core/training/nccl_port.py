@@ -1,10 +1,11 @@
 """What a rank on NCCL is given besides its star: its device, and its ways out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flodl_core.ids import Rank
 from flodl_core.planes.nccl.collective import Fabric
+from flodl_core.reduce.outer import OuterAvg, OuterRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class NcclPort:
         record: told of each collective; None where nobody wants to know.
         park: told which collective the rank is in; empty when it is in none.
         in_place: whether no buffer is kept for the consensus.
+        outer: what is made of an average.
+        begins_stepped: whether the first average is stepped, and a velocity comes before it.
     """
 
     rank: Rank
@@ -29,3 +32,5 @@ class NcclPort:
     record: Callable[[str, str], None] | None = None
     park: Callable[[str], None] = lambda _: None
     in_place: bool = False
+    outer: OuterRule = field(default_factory=OuterAvg)
+    begins_stepped: bool = False

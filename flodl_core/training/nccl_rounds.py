@@ -24,11 +24,14 @@ from flodl_core.messages.job import Segment
 from flodl_core.net import clock
 from flodl_core.planes.nccl.cycle import CollectiveCycle
 from flodl_core.planes.nccl.keeper import SessionBrokenError, SessionKeeper
+from flodl_core.planes.nccl.outer_step import OuterMemory
 from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions
 from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import POLL_S
+from flodl_core.planes.segment import F32
 from flodl_core.planes.slot import SlotHeader
 from flodl_core.reduce.buckets import Run
+from flodl_core.reduce.velocity_cycles import VELOCITY_DOWN, velocity_up
 from flodl_core.training.adopt import is_covered
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.nccl_port import NcclPort
@@ -81,6 +84,11 @@ class NcclRounds(RankRounds):
             buffers=buffers,
             kept_params=region if port.in_place else torch.zeros_like(region),
             kept_buffers=torch.zeros_like(buffers),
+            outer=(
+                OuterMemory(torch.zeros_like(region), torch.zeros_like(region))
+                if port.outer.has_velocity
+                else None
+            ),
         )
         self._cycles = CollectiveCycle(
             geometry=layout.geometry,
@@ -89,6 +97,7 @@ class NcclRounds(RankRounds):
             world_size=port.world_size,
             fabric=port.fabric,
             keeper=self.keeper,
+            outer=port.outer,
             trace=CollectiveTrace(port.record, park=port.park),
             on_counted=self._counted,
         )
@@ -140,6 +149,8 @@ class NcclRounds(RankRounds):
             if result is not None and result.cycle == INITIAL_BROADCAST:
                 self._lay_out()
                 self._cycles.take_initial()
+                if self._port.begins_stepped:
+                    self._take_velocity()
             return result
         until = clock.now() + timeout_s
         while clock.now() < until:
@@ -171,9 +182,10 @@ class NcclRounds(RankRounds):
             return
 
     def publish(self, action: WriteCheckpoint) -> str | None:
-        """Take part in a cycle of the root in which one rank brings the consensus.
+        """Take part in the cycles of the root in which one rank brings the consensus.
 
-        To be called between an average and the next batch, by all ranks.
+        An outer velocity goes before it, once there is one. To be called between an average
+        and the next batch, by all ranks.
 
         Returns:
             What went wrong; None if nothing did.
@@ -184,16 +196,46 @@ class NcclRounds(RankRounds):
         cycle, brings = action.publish, action.tells_locals
         if cycle is None:
             return None
-        slot = self._star.slot
+        memory, slot = self._regions.outer, self._star.slot
+        is_whole = True
+        if memory is not None and memory.steps_next:
+            if brings:
+                self._download(memory.velocity, slot.params)
+            is_whole = self._move_region(velocity_up(cycle), brings=brings)
         if brings:
             self._lay_out()
-            if self._layout.copies is not None:
-                self._layout.copies.download(self._regions.params, slot.params)
-            else:
-                torch.from_numpy(slot.params).copy_(self._regions.params)
+            self._download(self._regions.params, slot.params)
             torch.from_numpy(slot.buffers).copy_(self._regions.buffers)
+        is_whole &= self._move_region(cycle, brings=brings)
+        if brings and not is_whole:
+            return "the launcher did not take this rank's values as a whole"
+        return None
+
+    def _take_velocity(self) -> None:
+        """Take the velocity that a resumed run goes on with; a rank's own is 0 before."""
+        memory, slot = self._regions.outer, self._star.slot
+        assert memory is not None
+        is_first = self._port.rank == 0
+        if is_first:
+            slot.params[:] = 0.0
+        if self._move_region(VELOCITY_DOWN, brings=is_first):
+            came = self._star.staging.params
+            if self._layout.copies is not None:
+                self._layout.copies.upload(came, memory.velocity, (Run(0, came.size),))
+            else:
+                memory.velocity.copy_(torch.from_numpy(came.copy()))
+        memory.steps_next = True
+
+    def _download(self, values: torch.Tensor, target: F32) -> None:
+        if self._layout.copies is not None:
+            self._layout.copies.download(values, target)
+        else:
+            torch.from_numpy(target).copy_(values)
+
+    def _move_region(self, cycle: Cycle, *, brings: bool) -> bool:
+        """Take part in a cycle of the root in which one rank has mass; return if it committed."""
+        slot, mass = self._star.slot, 1.0 if brings else 0.0
         slot.set_unfrozen([True] * len(self._layout.geometry.params))
-        mass = 1.0 if brings else 0.0
         slot.write_header(
             SlotHeader(
                 cycle=cycle,
@@ -209,9 +251,7 @@ class NcclRounds(RankRounds):
         for end in self._rounds_of(cycle):
             if end.round is Round.PARAMS:
                 committed = end.outcome is RoundOutcome.COMMITTED
-        if brings and not committed:
-            return "the launcher did not take this rank's values as a whole"
-        return None
+        return committed
 
     def _rounds_of(self, cycle: Cycle) -> Iterator[RoundEnd]:
         while True:
@@ -286,6 +326,7 @@ class NcclRounds(RankRounds):
             samples=claim.samples,
             divergence=end.divergence,
             resets_state=end.outcome is SyncOutcome.DECLINED,
+            is_unstepped=end.is_unstepped,
             strays=self._strays,
         )
 

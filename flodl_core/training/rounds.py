@@ -67,6 +67,8 @@ class CycleResult:
     """Absent unless committed."""
     resets_state: bool
     """The rank adopted the consensus in place of values that were not finite."""
+    is_unstepped: bool = False
+    """On NCCL: an outer step was not finite, and the average stands in for it."""
     strays: tuple[str, ...] = ()
     """Names that left the layout since the snapshot and were put back, each named once."""
 
@@ -87,6 +89,7 @@ class CycleResult:
             pre_norm=triple.pre_norm if triple else None,
             post_norm=triple.post_norm if triple else None,
             samples=self.samples,
+            is_unstepped=self.is_unstepped,
         )
 
 

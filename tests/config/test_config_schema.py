@@ -187,7 +187,6 @@ def test_every_refusal_of_the_window_says_why_and_what_to_do(values, field, reas
         ({"heartbeat_timeout_s": 1.5}, "heartbeat_timeout_s", "at least 2"),
         ({"on_event_classes": ("rank_lost",)}, "on_event_classes", "on_event"),
         ({"outer_lr": 0.5}, "outer_lr", "slowmo or nesterov"),
-        ({"outer": "nesterov", "mode": "nccl_cadence"}, "outer", "cpu_cadence"),
         ({"outer": "avg", "outer_momentum": 0.5}, "outer_momentum", "slowmo or nesterov"),
         ({"devices": ("tpu:0",)}, "devices", "cuda:N"),
         ({"devices": ()}, "devices", "cuda:N"),

@@ -410,10 +410,12 @@ def launching(base: Path) -> Iterator[Launch]:
     """Yield what starts runs, each in a directory of its own in `base`; ends what is left."""
     started: list[Launched] = []
 
-    def start(*words: str, port: int = 0, as_json: bool = True) -> Launched:
+    def start(
+        *words: str, port: int = 0, as_json: bool = True, extra: dict[str, str] | None = None
+    ) -> Launched:
         place = base / f"run{len(started)}"
         place.mkdir()
-        started.append(Launched(place, *words, port=port, as_json=as_json))
+        started.append(Launched(place, *words, port=port, as_json=as_json, extra=extra))
         return started[-1]
 
     yield start

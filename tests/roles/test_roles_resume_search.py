@@ -165,11 +165,10 @@ def reload(tmp_path, *, events=3, numbers=NUMBERS, geometry=GEOMETRY, outer=None
 
 def test_values_and_files_of_ranks_come_with_it(tmp_path):
     loaded = load(tmp_path)
-    assert (loaded.spec.sync_round, loaded.spec.global_step) == (3, 7)
-    assert loaded.spec.stem == str(tmp_path / "model")
-    assert [(one.rank, one.host, one.folder) for one in loaded.spec.rank_files] == [
-        (0, "red", "/x")
-    ]
+    spec = loaded.spec_for(None)
+    assert (spec.sync_round, spec.global_step) == (3, 7)
+    assert spec.stem == str(tmp_path / "model")
+    assert [(one.rank, one.host, one.folder) for one in spec.rank_files] == [(0, "red", "/x")]
     regions = loaded.take_regions()
     assert regions[Round.PARAMS].tolist() == [3.0, 3.0] + [0.0] * 14
     assert loaded.take_regions() == {}
