@@ -47,6 +47,7 @@ SUBJECTS: Final[Mapping[str, tuple[str, frozenset[str]]]] = {
                 "overshoot",
                 "easgd_alpha",
                 "guard",
+                "guard_timeout_s",
                 "meta",
                 "relax_up",
                 "speed_ratio",

@@ -40,6 +40,7 @@ SCALED: Final = frozenset(
         "run.stall_timeout_s",
         "run.rendezvous_timeout_s",
         "run.formation_timeout_s",
+        "run.guard_timeout_s",
         "run.inspect_timeout_s",
         "run.place_timeout_s",
         "join.join_timeout_s",

@@ -124,6 +124,8 @@ class RunConfig(Settings):
     )
     """Who may stop windows from growing: level (by how large divergence is), growth (by how
     fast it grows), none, or package.module:attribute or path/file.py:attribute of your own."""
+    guard_timeout_s: Ceiling = Field(default=10.0, examples=[10])
+    """Longest time for an answer of a guard of your own; past it the guard is asked no more."""
     meta: bool = Field(default=True, examples=["false"])
     """Shorten windows when the learning rate falls by 30 % at once, or verdicts persist."""
     relax_up: bool = Field(default=False, examples=["true"])

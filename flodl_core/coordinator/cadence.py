@@ -221,7 +221,7 @@ class Cadence:
 
         Returns:
             What an operator must know: each nudge, and the first verdict that turned growth
-            off, with their reason, and the first failure of the guard.
+            off, with their reason, the first failure of the guard, and its end.
         """
         balancer = self.balancer
         balancer.report(report)
@@ -234,7 +234,7 @@ class Cadence:
         if self._overshoot is not None:
             self._overshoot.judge(judgement.verdict)
         alerts = []
-        if judgement.trouble and self.judge.failures == 1:
+        if judgement.trouble and (self.judge.failures == 1 or judgement.ends_guard):
             alerts.append(_word_failure(self.guard_name, judgement))
         turned_off = could_grow and not balancer.growth_enabled and not self._told_of_drift
         if isinstance(judgement.verdict, NudgeDown) or turned_off:
@@ -280,10 +280,10 @@ def _guard_of(settings: CadenceSettings, *, runs_on: bool) -> ConvergenceGuard:
 
 
 def _word_failure(guard: str, judgement: Judgement) -> CadenceAlert:
-    return CadenceAlert(
-        "guard_failed",
-        f"guard {guard}: {judgement.trouble}; such a cycle counts as stable and the run goes on",
-    )
+    effect = "such a cycle counts as stable and the run goes on"
+    if judgement.ends_guard:
+        effect = "it is asked no more: every cycle counts as stable and the run goes on"
+    return CadenceAlert("guard_failed", f"guard {guard}: {judgement.trouble}; {effect}")
 
 
 def _word_drift(judgement: Judgement, before: int, after: int) -> CadenceAlert:

@@ -83,10 +83,25 @@ class DivergenceReport:
         return sum(self.n_batches.values())
 
 
+class GuardTroubleError(Exception):
+    """Raised by who asks a guard that works elsewhere: there is no opinion, and why.
+
+    Attributes:
+        words: one clause, such as `it raised ValueError: no idea`.
+        is_final: whether the guard is to be asked no more.
+    """
+
+    def __init__(self, words: str, *, is_final: bool = False) -> None:
+        super().__init__(words)
+        self.words = words
+        self.is_final = is_final
+
+
 class ConvergenceGuard(Protocol):
     """Whoever judges whether windows may grow; a user's own is one of these too.
 
-    It works in the launcher, between two averages: no tensor library, no waiting.
+    One of ours works where it is called. A user's own has a process of its own in a run, and
+    whoever stands for it in the launcher is one of these as well.
     """
 
     @property

@@ -2,7 +2,7 @@
 
 What it is: the order of opinions and which of them wins, the check of what a guard returns,
 and the words for both. A guard that raises, or returns what is no verdict, is counted and
-taken for Stable: a run never ends for its guard.
+taken for Stable: a run never ends for its guard. One that is gone for good is asked no more.
 What it is not: an opinion, nor what follows from one; the balancer applies it.
 Who drives it: `coordinator.cadence`, once a finished cycle.
 
@@ -18,6 +18,7 @@ from flodl_core.elche.growth import LEAST_NUDGE
 from flodl_core.elche.guards import (
     ConvergenceGuard,
     DivergenceReport,
+    GuardTroubleError,
     NudgeDown,
     Stable,
     SuppressGrowth,
@@ -37,12 +38,15 @@ class Judgement:
     Attributes:
         verdict: the one that counts.
         by: who gave it: the guard's name, `meta-controller`, or both.
-        trouble: why the guard's own opinion is missing; empty if it is not.
+        trouble: why the guard's own opinion is missing; empty if it is not, and once the
+            guard is asked no more.
+        ends_guard: whether the guard is asked no more from this cycle on.
     """
 
     verdict: Verdict
     by: str
     trouble: str = ""
+    ends_guard: bool = False
 
 
 class Judge:
@@ -55,6 +59,7 @@ class Judge:
     def __init__(self, guard: ConvergenceGuard, *, has_meta: bool = True) -> None:
         self._guard = guard
         self._meta = MetaController() if has_meta else None
+        self._is_gone = False
         self.failures = 0
 
     @property
@@ -91,21 +96,33 @@ class Judge:
             phase: how much is known of the cadence.
             rate: of learning, as the lowest alive rank told it.
         """
-        given, trouble = _attempt(lambda: self._guard.review(report))
-        own, trouble = (Stable(), trouble) if trouble else check_verdict(given)
-        self.failures += bool(trouble)
+        own, trouble, ends = self._ask(report)
         second = None
         if self._meta is not None:
             facts = CycleFacts(anchor=anchor, phase=phase, rate=rate, verdict=own)
             second = self._meta.review(facts)
-        if second is None:
-            return Judgement(verdict=own, by=self.name, trouble=trouble)
-        if isinstance(own, NudgeDown):
-            both = NudgeDown(
-                max(LEAST_NUDGE, own.factor * second.factor), f"{own.reason}; {second.reason}"
-            )
-            return Judgement(verdict=both, by=f"{self.name} and meta-controller", trouble=trouble)
-        return Judgement(verdict=second, by="meta-controller", trouble=trouble)
+        verdict, by = own, self.name
+        if second is not None and isinstance(own, NudgeDown):
+            factor = max(LEAST_NUDGE, own.factor * second.factor)
+            verdict = NudgeDown(factor, f"{own.reason}; {second.reason}")
+            by = f"{self.name} and meta-controller"
+        elif second is not None:
+            verdict, by = second, "meta-controller"
+        return Judgement(verdict=verdict, by=by, trouble=trouble, ends_guard=ends)
+
+    def _ask(self, report: DivergenceReport) -> tuple[Verdict, str, bool]:
+        """Return the guard's own verdict, why it is missing, and whether it is gone with that."""
+        if self._is_gone:
+            return Stable(), "", False
+        try:
+            given, trouble = _attempt(lambda: self._guard.review(report))
+        except GuardTroubleError as error:
+            self.failures += 1
+            self._is_gone = error.is_final
+            return Stable(), _one_line(error.words), error.is_final
+        own, trouble = (Stable(), trouble) if trouble else check_verdict(given)
+        self.failures += bool(trouble)
+        return own, trouble, False
 
 
 def check_verdict(given: object) -> tuple[Verdict, str]:
@@ -141,6 +158,8 @@ def _attempt(deed: Callable[[], _T]) -> tuple[_T | None, str]:
     """Do what is not our own code; return what it gave, and what went wrong."""
     try:
         return deed(), ""
+    except GuardTroubleError:
+        raise
     except (Exception, SystemExit) as error:
         return None, f"it raised {_one_line(f'{type(error).__name__}: {error}')}"
 

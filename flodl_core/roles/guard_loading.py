@@ -1,12 +1,14 @@
-"""A user's own guard: found by its name, imported into the launcher, and checked there.
+"""A user's own guard: found by its name, imported, and checked.
 
     package.module:attribute     of an importable module
     path/to/guard.py:attribute   of a file
 
 The attribute is a guard (`flodl_core.elche.guards.ConvergenceGuard`), or a class or
-function that returns one when it is called without arguments. The launcher holds no tensor
-library, so a module that imports one is refused here rather than slow every tick. What the
-guard says later is checked by `elche.judge`.
+function that returns one when it is called without arguments. What the guard says later is
+checked by `elche.judge`.
+
+Who drives it: the guard's own process in a run (`guard_process`), and `flodl simulate`, which
+nobody waits for.
 """
 
 import importlib
@@ -19,7 +21,6 @@ from flodl_core.elche.guards import ConvergenceGuard
 from flodl_core.errors import ConfigError
 from flodl_core.ids import GuardKind
 
-_TENSORS: Final = ("torch", "tensorflow", "jax")
 _PARTS: Final = ("name", "history", "review", "restore")
 
 
@@ -31,12 +32,11 @@ def load_guard(text: str, *, source: str) -> ConvergenceGuard | None:
         source: where the setting came from.
 
     Raises:
-        ConfigError: it cannot be found, imported or made, is no guard, or needs tensors.
+        ConfigError: it cannot be found, imported or made, or is no guard.
     """
     if text in set(GuardKind):
         return None
     before, _, attribute = text.rpartition(":")
-    held = [name for name in _TENSORS if name in sys.modules]
     try:
         found = getattr(_import(before), attribute)
         is_maker = isinstance(found, type) or not hasattr(found, "review")
@@ -44,14 +44,6 @@ def load_guard(text: str, *, source: str) -> ConvergenceGuard | None:
     except (Exception, SystemExit) as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise _refusal(text, f"cannot be had ({said})", source) from error
-    new = [name for name in _TENSORS if name in sys.modules and name not in held]
-    if new:
-        raise _refusal(
-            text,
-            f"imports {new[0]}, and a guard works in the launcher, which holds no tensors",
-            source,
-            fix="keep the guard in a module of its own: it gets divergences as numbers",
-        )
     missing = [part for part in _PARTS if not hasattr(guard, part)]
     if missing:
         raise _refusal(

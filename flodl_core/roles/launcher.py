@@ -30,8 +30,8 @@ from flodl_core.errors import CheckpointError, ConfigError
 from flodl_core.ids import HostName, Mode, RunId
 from flodl_core.messages.job import JobFacts
 from flodl_core.net.children import job_environment
+from flodl_core.roles.asked_guard import AskedGuard, start_guard
 from flodl_core.roles.formation import RunPlan, outer_spec
-from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.host_join import LocalJob
 from flodl_core.roles.inspection import ask_inspector
 from flodl_core.roles.mode_choice import review_devices
@@ -76,10 +76,39 @@ async def launch(
         ConfigError, JobError: nothing was started.
         WindowFailedError: no world formed.
     """
-    run, join = loaded.run, loaded.join
+    run = loaded.run
     assert run.job is not None, "the command line requires a job"
     named = name_job(run.job, run.job_args)
-    guard = load_guard(run.guard, source=str(loaded.resolved["run.guard"].source))
+    guard = await start_guard(
+        run.guard,
+        source=str(loaded.resolved["run.guard"].source),
+        env=job_environment(run.data),
+        load_s=run.inspect_timeout_s,
+        ceiling_s=run.guard_timeout_s,
+    )
+    try:
+        talk = _Talk(show=show, say=say, is_verbose=is_verbose)
+        return await _prepare(loaded, named, guard=guard, talk=talk)
+    finally:
+        if guard is not None:
+            await guard.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Talk:
+    """With whoever started the run; as for `launch`."""
+
+    show: Callable[[StateDocument], None]
+    say: Callable[[str], None]
+    is_verbose: bool
+
+
+async def _prepare(
+    loaded: LoadedRun, named: NamedJob, *, guard: AskedGuard | None, talk: _Talk
+) -> LaunchResult:
+    """Prepare the run and live through it."""
+    run, join, say = loaded.run, loaded.join, talk.say
+    assert run.job is not None
     refuse_own_label(loaded)
     check_port(join)
     run_secrets = make_secrets(join, resolved=loaded.resolved)
@@ -165,14 +194,14 @@ async def launch(
                 job_text=_job_for_children(named, run.job),
                 placed=placed.hosts if placed is not None else None,
                 config_file=loaded.config_file,
-                is_verbose=is_verbose,
+                is_verbose=talk.is_verbose,
             ),
             join=join,
             window=window,
             directory=directory,
             secrets=run_secrets,
         )
-        exit_code, summary = await room.run(show=show, say=say)
+        exit_code, summary = await room.run(show=talk.show, say=say)
         return LaunchResult(exit_code=exit_code, summary=summary)
     finally:
         if placed is not None:

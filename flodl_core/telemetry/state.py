@@ -146,7 +146,8 @@ class ElcheState(Section):
     guard: str = "none"
     """level, growth or none, or the name that a guard of your own gives itself."""
     guard_failures: int = 0
-    """Averages at which the guard raised or returned no verdict; they counted as stable."""
+    """Averages at which the guard raised, returned no verdict or was given up; they counted as
+    stable."""
     last_verdict: str | None = None
     """stable, or suppress growth or nudge down with the reason."""
     verdict_by: str | None = None

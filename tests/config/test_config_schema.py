@@ -15,7 +15,8 @@ from flodl_core.ids import ExitCode, StartMode, WireDtype
 EXPECTED_KEYS = """
 run: job job_args name hosts ranks_per_host ranks devices placement place_timeout_s data
 run: mode overhead_target anchor min_anchor
-run: max_anchor pin_counts max_batch_diff late_factor overshoot easgd_alpha guard meta relax_up
+run: max_anchor pin_counts max_batch_diff late_factor overshoot easgd_alpha guard
+run: guard_timeout_s meta relax_up
 run: speed_ratio partition_ratios callback_rank eval_every epochs epoch_splits batch_size
 run: micro_batch loader_workers seed gamma outer outer_lr outer_momentum wire_dtype nccl_scratch
 run: sample_log save_path checkpoint_every_s checkpoint_every_epochs keep_checkpoints resume

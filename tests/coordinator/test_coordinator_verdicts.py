@@ -10,6 +10,7 @@ from flodl_core.coordinator.cadence import Cadence, CadenceSettings
 from flodl_core.coordinator.effects import RaiseAlert, RecordWindow
 from flodl_core.elche.guards import (
     DivergenceReport,
+    GuardTroubleError,
     LevelGuard,
     NudgeDown,
     Stable,
@@ -147,6 +148,28 @@ def test_a_custom_guard_that_fails_is_named_once_and_the_run_goes_on(says, words
     assert alert.endswith("such a cycle counts as stable and the run goes on")
     world.run()
     assert world.positions() == list(range(1200))
+
+
+def test_a_guard_that_is_gone_is_told_of_again_and_asked_no_more():
+    guard = Failing(ValueError("no idea"))
+    world = World((10, 20), 600, cadence={"custom_guard": guard}).diverge(0.01, 0.01)
+    guard.says = GuardTroubleError("it gave no answer in 10 s", is_final=True)
+    world.diverge(*[0.01] * 4)
+    assert (guard.asked, world.elche.guard_failures) == (3, 3)
+    assert world.elche.last_verdict == "stable"
+    assert world.alerts("guard_failed")[1:] == [
+        "guard lab.guards:Failing: it gave no answer in 10 s; it is asked no more: every cycle "
+        "counts as stable and the run goes on"
+    ]
+    world.run()
+    assert world.positions() == list(range(1200))
+
+
+def test_the_meta_controller_speaks_on_after_the_guard_is_gone():
+    gone = Failing(GuardTroubleError("its process ended", is_final=True))
+    world = World((10, 20), 30_000, cadence={"custom_guard": gone}).tell_lr(0.1).diverge(0.01)
+    world.diverge(0.01, 0.01).tell_lr(0.01).diverge(0.01)
+    assert (world.elche.anchor, world.elche.verdict_by) == (5, "meta-controller")
 
 
 def test_a_custom_guard_is_heard():

@@ -32,16 +32,19 @@ def test_thirty_times_the_learning_rate_on_one_rank_is_held_back_and_told(launch
     assert meta_of(run.stem)["elche"]["guard"] == "level"
 
 
-def test_a_guard_that_raises_is_named_and_the_run_trains_every_sample(launch) -> None:
-    run = launch(*job(samples=2400), *CADENCE, "--guard", GUARD)
+def test_a_guard_that_raises_and_then_never_answers_is_named_and_costs_no_sample(launch) -> None:
+    words = ("--guard", GUARD, "--guard-timeout-s", "0.1", "--max-anchor", "20")
+    run = launch(*job(samples=8000), *CADENCE, *words)
     assert run.finish() == 0
     run.check_quiet()
-    check_each_once(run.directory / "samples.jsonl", samples=2400, each_pass=2400, passes=1)
-    (alert,) = run.texts("alert")
-    assert "guard failing: it raised ValueError: no idea about" in alert
-    assert run.summary["alerts"] == {"guard_failed": 1}
+    check_each_once(run.directory / "samples.jsonl", samples=8000, each_pass=8000, passes=1)
+    first, last = run.texts("alert")
+    assert "guard failing: it raised ValueError: no idea about" in first
+    assert "guard failing: it gave no answer in" in last
+    assert "it is asked no more" in last
+    assert run.summary["alerts"] == {"guard_failed": 2}
     assert run.document["elche"]["guard"] == "failing"
-    assert run.document["elche"]["guard_failures"] > 1
+    assert run.document["elche"]["guard_failures"] == 4
     assert run.document["elche"]["last_verdict"] == "stable"
 
 
