@@ -77,6 +77,15 @@ class OuterKind(StrEnum):
     """Nesterov's momentum over averages, as in DiLoCo."""
 
 
+class InnerState(StrEnum):
+    """What becomes of the ranks' own optimizers when a stepped average is adopted."""
+
+    KEPT = "kept"
+    """They go on with their state."""
+    FRESH = "fresh"
+    """They begin anew."""
+
+
 class CallbackPolicy(StrEnum):
     """Who runs the callbacks of an epoch, such as its evaluation."""
 

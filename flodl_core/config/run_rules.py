@@ -7,7 +7,7 @@ Who drives it: `schema` when it builds the table of a run.
 
 from flodl_core.config.rules import GIVEN
 from flodl_core.errors import ConfigError
-from flodl_core.ids import OuterKind
+from flodl_core.ids import InnerState, OuterKind
 
 
 def review_ranks(*, ranks: int | None, hosts: int, ranks_per_host: int | None) -> None:
@@ -51,13 +51,16 @@ def review_heartbeats(*, interval_s: float, timeout_s: float) -> None:
         )
 
 
-def review_outer(outer: OuterKind, *, lr: float | None, momentum: float | None) -> None:
-    """Refuse the numbers of an outer step where there is none.
+def review_outer(
+    outer: OuterKind, *, lr: float | None, momentum: float | None, inner: InnerState | None
+) -> None:
+    """Refuse the settings of an outer step where there is none.
 
     Raises:
-        ConfigError: the average is adopted as it is, and a rate or a momentum is given.
+        ConfigError: the average is adopted as it is, and a rate, a momentum or what becomes of
+            the ranks' optimizers is given.
     """
-    given = {"outer_lr": lr, "outer_momentum": momentum}
+    given = {"outer_lr": lr, "outer_momentum": momentum, "inner_state": inner}
     for field, value in given.items():
         if outer is OuterKind.AVG and value is not None:
             raise ConfigError(

@@ -56,7 +56,7 @@ from flodl_core.config.values import (
 )
 from flodl_core.config.workers import PlacementKind
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, NcclScratch, OuterKind, StartMode, WireDtype
+from flodl_core.ids import GuardKind, InnerState, NcclScratch, OuterKind, StartMode, WireDtype
 
 JobValue: TypeAlias = bool | int | float | str
 
@@ -157,11 +157,16 @@ class RunConfig(Settings):
         default=OuterKind.AVG, examples=["nesterov"]
     )
     """What the cohort makes of an average: avg adopts it, slowmo adds momentum over averages,
-    nesterov is DiLoCo's, with a fresh optimizer on every rank after each average."""
+    nesterov is DiLoCo's."""
     outer_lr: float | None = Field(default=None, gt=0, le=10, examples=[0.7])
     """Learning rate of the outer step; 1 with slowmo and 0.7 with nesterov if not set."""
     outer_momentum: float | None = Field(default=None, ge=0, lt=1, examples=[0.9])
     """Part of the outer velocity that outlasts an average; 0.9 if not set."""
+    inner_state: Annotated[InnerState | None, BeforeValidator(lower_words)] = Field(
+        default=None, examples=["fresh"]
+    )
+    """With slowmo or nesterov: kept has ranks go on with their optimizer's state after each
+    average, fresh has them begin it anew; kept if not set."""
     wire_dtype: Annotated[WireDtype, BeforeValidator(lower_words)] = Field(
         default=WireDtype.F32, examples=["bf16"]
     )
@@ -222,7 +227,9 @@ class RunConfig(Settings):
         """Check what depends on two settings."""
         review_devices(self.devices)
         review_wire(self.wire_dtype, self.mode)
-        review_outer(self.outer, lr=self.outer_lr, momentum=self.outer_momentum)
+        review_outer(
+            self.outer, lr=self.outer_lr, momentum=self.outer_momentum, inner=self.inner_state
+        )
         review_anchors(self.min_anchor, self.max_anchor)
         review_guard(self.guard)
         read_speed_ratio(self.speed_ratio)

@@ -3,7 +3,7 @@
 These parts travel inside Offer, JoinHello and WorldFormed.
 """
 
-from flodl_core.ids import HostName, Mode, OuterKind, Rank, RunId
+from flodl_core.ids import HostName, InnerState, Mode, OuterKind, Rank, RunId
 from flodl_core.messages.registry import part
 
 Scalar = bool | int | float | str
@@ -139,6 +139,8 @@ class OuterSpec:
     """Rate of the outer step, above 0."""
     momentum: float
     """Part of the velocity that outlasts an average, from 0 to below 1."""
+    inner: InnerState = InnerState.KEPT
+    """What becomes of the ranks' own optimizers after each average."""
 
 
 @part

@@ -48,12 +48,11 @@ class OuterAvg:
 
     kind: ClassVar[OuterKind] = OuterKind.AVG
     has_velocity: ClassVar[bool] = False
-    resets_inner: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowMomentum:
-    """Heavy-ball momentum over averages; the ranks' own optimizers keep their state.
+    """Heavy-ball momentum over averages.
 
     Attributes:
         lr: of the outer step, > 0. With 1, and a momentum of 0, it is the plain average.
@@ -62,7 +61,6 @@ class SlowMomentum:
 
     kind: ClassVar[OuterKind] = OuterKind.SLOWMO
     has_velocity: ClassVar[bool] = True
-    resets_inner: ClassVar[bool] = False
     lr: float = TYPICAL_LR[OuterKind.SLOWMO]
     momentum: float = TYPICAL_MOMENTUM
 
@@ -73,7 +71,7 @@ class SlowMomentum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NesterovMomentum:
-    """Nesterov's momentum over averages (DiLoCo); ranks begin each window with a fresh optimizer.
+    """Nesterov's momentum over averages (DiLoCo).
 
     Attributes:
         lr: of the outer step, > 0.
@@ -82,7 +80,6 @@ class NesterovMomentum:
 
     kind: ClassVar[OuterKind] = OuterKind.NESTEROV
     has_velocity: ClassVar[bool] = True
-    resets_inner: ClassVar[bool] = True
     lr: float = TYPICAL_LR[OuterKind.NESTEROV]
     momentum: float = TYPICAL_MOMENTUM
 

@@ -23,7 +23,7 @@ from flodl_core.elche.hardware import read_gpu_untrusted
 from flodl_core.elche.report import StartValues
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, HostName, Mode, NcclScratch, Rank, RunId
+from flodl_core.ids import GuardKind, HostName, InnerState, Mode, NcclScratch, Rank, RunId
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import (
     ConnectionId,
@@ -165,7 +165,8 @@ def outer_spec(config: RunConfig) -> OuterSpec | None:
     rule = outer_rule(config.outer, lr=config.outer_lr, momentum=config.outer_momentum)
     if isinstance(rule, OuterAvg):
         return None
-    return OuterSpec(kind=rule.kind, lr=rule.lr, momentum=rule.momentum)
+    inner = config.inner_state or InnerState.KEPT
+    return OuterSpec(kind=rule.kind, lr=rule.lr, momentum=rule.momentum, inner=inner)
 
 
 def easgd_alpha(config: RunConfig, mode: Mode) -> float | None:

@@ -27,7 +27,7 @@ from flodl_core.dispatch.actions import (
 )
 from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.errors import RunLostError
-from flodl_core.ids import Cycle, ExitCode, RankPhase
+from flodl_core.ids import Cycle, ExitCode, InnerState, RankPhase
 from flodl_core.messages.control import (
     Checkpoint,
     CoordHeartbeat,
@@ -47,7 +47,6 @@ from flodl_core.messages.timing import (
     Exiting,
 )
 from flodl_core.net import clock
-from flodl_core.reduce.outer import rule_of
 from flodl_core.training.batch_notes import BatchNotes, loss_value
 from flodl_core.training.batches import move_batch
 from flodl_core.training.build import Trainee, build_trainee, seed_compute
@@ -119,7 +118,8 @@ class RankWorker:
         self._loader: SampleLoader | None = None
         self._trainee: Trainee | None = None
         self._rounds: RankRounds | None = None
-        self._outer = rule_of(seat.envelope.spec.outer)
+        outer = seat.envelope.spec.outer
+        self._resets_inner = outer is not None and outer.inner is InnerState.FRESH
         self._pass: int | None = None
         self._notes = BatchNotes(channel, self._totals)
         self._lr = LrNews(channel, job)
@@ -332,7 +332,7 @@ class RankWorker:
         if result.resets_state:
             self.trainee.context.reset_state()
             self._log.warning("took_consensus_for_own_values", cycle=result.cycle)
-        elif result.is_average and self._outer.resets_inner:
+        elif result.is_average and self._resets_inner:
             self.trainee.context.reset_optimizer()
         self._loss.note_ended(result.cycle, result.outcome)
         if result.cycle == INITIAL_BROADCAST:

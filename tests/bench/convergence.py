@@ -64,6 +64,7 @@ TASKS = {
             "cpu_cadence": (*FASTER, *SHORT),
             "cpu_async": (*FASTER, *SHORT),
             "SlowMo": (*FASTER, *SHORT, "--outer-lr", "0.7", "--outer-momentum", "0.3"),
+            "DiLoCo": (*FASTER, *SHORT, "--outer-momentum", "0.5"),
         },
         is_score=False,
         words="{:.3f}",

@@ -18,7 +18,8 @@ run: mode overhead_target anchor min_anchor
 run: max_anchor pin_counts max_batch_diff late_factor overshoot easgd_alpha guard
 run: guard_timeout_s meta relax_up
 run: speed_ratio partition_ratios callback_rank eval_every epochs epoch_splits batch_size
-run: micro_batch loader_workers seed gamma outer outer_lr outer_momentum wire_dtype nccl_scratch
+run: micro_batch loader_workers seed gamma outer outer_lr outer_momentum inner_state
+run: wire_dtype nccl_scratch
 run: sample_log save_path checkpoint_every_s checkpoint_every_epochs keep_checkpoints resume
 run: max_failure
 run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
@@ -70,6 +71,7 @@ def test_every_example_is_a_legal_value():
         "tls_identity": {"tls": True},
         "outer_lr": {"outer": "slowmo"},
         "outer_momentum": {"outer": "slowmo"},
+        "inner_state": {"outer": "nesterov"},
     }
     for key in KEYS.values():
         if key.name == "job_args":
@@ -189,6 +191,7 @@ def test_every_refusal_of_the_window_says_why_and_what_to_do(values, field, reas
         ({"on_event_classes": ("rank_lost",)}, "on_event_classes", "on_event"),
         ({"outer_lr": 0.5}, "outer_lr", "slowmo or nesterov"),
         ({"outer": "avg", "outer_momentum": 0.5}, "outer_momentum", "slowmo or nesterov"),
+        ({"inner_state": "fresh"}, "inner_state", "slowmo or nesterov"),
         ({"devices": ("tpu:0",)}, "devices", "cuda:N"),
         ({"devices": ()}, "devices", "cuda:N"),
         ({"devices": ("cuda:0", "cuda:0")}, "devices", "once"),

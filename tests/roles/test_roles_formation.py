@@ -11,7 +11,7 @@ from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.elche.election import DeviceFacts
 from flodl_core.elche.guards import LevelGuard
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, HostName, Mode, OuterKind, Rank, RunId
+from flodl_core.ids import GuardKind, HostName, InnerState, Mode, OuterKind, Rank, RunId
 from flodl_core.membership.roster import ConnectionId, Member, SeatedMember, host_ranks
 from flodl_core.messages.job import Envelope, Geometry, JobRef, OuterSpec, RunSpec
 from flodl_core.messages.join import JoinHello
@@ -88,6 +88,10 @@ def settings(roster: tuple[SeatedMember, ...] = CPUS, **config: Any) -> Coordina
         (
             {"outer": "nesterov", "outer_lr": 0.4, "outer_momentum": 0.0},
             OuterSpec(kind=OuterKind.NESTEROV, lr=0.4, momentum=0.0),
+        ),
+        (
+            {"outer": "nesterov", "inner_state": " Fresh "},
+            OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, inner=InnerState.FRESH),
         ),
     ],
 )

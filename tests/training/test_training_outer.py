@@ -6,13 +6,14 @@ from test_training_worker import Net, Points, points_job
 from training_cohort import Cohort, LocalStar, envelope_for
 
 from flodl_core.dispatch.permutation import Permutation
-from flodl_core.ids import OuterKind
+from flodl_core.ids import InnerState, OuterKind
 from flodl_core.messages.job import OuterSpec
 from flodl_core.training.seat import Seat
 
 WORLD, WINDOWS, SEED = 2, 12, 3
 SLOWMO = OuterSpec(kind=OuterKind.SLOWMO, lr=0.8, momentum=0.6)
 NESTEROV = OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9)
+FRESH = OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, inner=InnerState.FRESH)
 
 
 def adam_job(**changes):
@@ -54,7 +55,7 @@ def train_by_hand(outer: OuterSpec) -> torch.Tensor:
         ends = []
         for rank, model in enumerate(replicas):
             with_values(model, center.detach())
-            if is_diloco:
+            if outer.inner is InnerState.FRESH:
                 inner[rank] = torch.optim.Adam(model.parameters(), lr=0.02)
             begin = rank * share + window * size
             rows = [data[index] for index in ids[begin : begin + size]]
@@ -73,7 +74,7 @@ def train_by_hand(outer: OuterSpec) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("outer", [SLOWMO, NESTEROV])
+@pytest.mark.parametrize("outer", [SLOWMO, NESTEROV, FRESH], ids=["slowmo", "nesterov", "fresh"])
 def test_a_cohort_ends_where_torchs_optimizer_over_its_averages_ends(outer: OuterSpec) -> None:
     with Cohort(adam_job(), WORLD, star=LocalStar, seed=SEED, outer=outer) as cohort:
         cohort.meet()
@@ -84,7 +85,7 @@ def test_a_cohort_ends_where_torchs_optimizer_over_its_averages_ends(outer: Oute
     cohort.star.stop()
     assert torch.equal(ends[0], ends[1])
     torch.testing.assert_close(ends[0], train_by_hand(outer), rtol=0, atol=2e-5)
-    assert steps == [set() if outer is NESTEROV else {WINDOWS}] * WORLD
+    assert steps == [set() if outer is FRESH else {WINDOWS}] * WORLD
 
 
 def state_steps(cohort: Cohort, rank: int) -> set[int]:
