@@ -43,6 +43,10 @@ class HostDevices:
 ALONE: Final = ResolvedMode(
     mode=Mode.CPU_SYNC, reason="auto: one rank has nobody to keep pace with"
 )
+ALONE_ON_GPU: Final = ResolvedMode(
+    mode=Mode.CPU_CADENCE,
+    reason="auto: one rank on a GPU, which its parameters leave at each average",
+)
 TOGETHER: Final = ResolvedMode(
     mode=Mode.CPU_CADENCE, reason="auto: ranks may differ in speed, and average through host memory"
 )
@@ -91,8 +95,9 @@ def choose_mode(hosts: Sequence[HostDevices], *, objection: str = "") -> Resolve
         hosts: of the world, at least one.
         objection: why the run cannot average on GPUs whatever its hosts have; empty if it can.
     """
-    if sum(len(host.devices) for host in hosts) == 1:
-        return ALONE
+    devices = [device for host in hosts for device in host.devices]
+    if len(devices) == 1:
+        return ALONE if devices[0].startswith("cpu") else ALONE_ON_GPU
     why_not = objection or _why_not_nccl(hosts)
     if why_not:
         return ResolvedMode(

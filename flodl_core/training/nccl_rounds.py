@@ -75,6 +75,8 @@ class NcclRounds(RankRounds):
         self._steps: _Steps | None = None
         self._recovered: Session | None = None
         self._strays: tuple[str, ...] = ()
+        self._unfrozen: list[bool] = []
+        self._prepared: int | None = None
         self.keeper = SessionKeeper(port.rank, port.fabric, post=port.post, note=port.note)
         port.listen(self.keeper.heed)
         region = layout.region
@@ -112,6 +114,26 @@ class NcclRounds(RankRounds):
         """Begin to form the first session."""
         self.keeper.form_first(uid, size=self._port.world_size)
 
+    def prepare(self, samples: int) -> None:
+        """The window is full: do now what the cycle would begin with, while its call is awaited.
+
+        Args:
+            samples: drawn since the last cycle; another number at `offer` undoes this.
+
+        Raises:
+            SchemaDriftError: the model's tensors changed.
+        """
+        self._strays = self._layout.gather_strays()
+        self._lay_out()
+        self._unfrozen = self._layout.unfrozen()
+        self._cycles.prepare()
+        self._prepared = samples
+
+    def forget(self) -> None:
+        """Somebody may have changed the model since `prepare`."""
+        self._prepared = None
+        self._cycles.forget()
+
     def offer(self, claim: Claim) -> SnapshotVerdict | None:
         """Lay out what this rank has; None after cycle 0, where the count tells what it is.
 
@@ -120,14 +142,15 @@ class NcclRounds(RankRounds):
         """
         if claim.cycle == INITIAL_BROADCAST:
             return super().offer(claim)
-        self._strays = self._layout.gather_strays()
-        self._lay_out()
+        if self._prepared != claim.samples:
+            self.prepare(claim.samples)
+        self._prepared = None
         self._claim = CountClaim(
             cycle=claim.cycle,
             n=claim.n,
             samples=claim.samples,
             gamma=claim.gamma,
-            unfrozen=self._layout.unfrozen(),
+            unfrozen=self._unfrozen,
         )
         return None
 

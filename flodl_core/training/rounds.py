@@ -165,6 +165,12 @@ class RankRounds:
         if self._layout.copies is not None:
             self._layout.copies.close()
 
+    def prepare(self, samples: int) -> None:
+        """The window is full; on this plane nothing can be done before the cycle is called for."""
+
+    def forget(self) -> None:
+        """Somebody may have changed the model since `prepare`."""
+
     def offer(self, claim: Claim) -> SnapshotVerdict | None:
         """Take the snapshot of a cycle and say Ready.
 

@@ -284,6 +284,7 @@ class RankWorker:
         self._handle(BatchFinished(action.size, applied))
         if self._pacer.fills_window:
             self._channel.flush()
+            self.rounds.prepare(self._pacer.uncommitted_samples)
 
     def _snapshot(self, action: TakeSnapshot) -> None:
         self._channel.phase = RankPhase.SNAPSHOT
@@ -369,6 +370,7 @@ class RankWorker:
         self.loader.take_back()
         with self.rounds.lent_consensus():
             found = self.trainee.evaluator.evaluate(self.trainee.model)
+        self.rounds.forget()
         if found.error is not None:
             self._log.warning("evaluation_failed", epoch=action.epoch, error=found.error)
         self._channel.post(found.as_result(self._seat.rank, action, self._job.metric_name))

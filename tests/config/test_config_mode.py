@@ -42,4 +42,6 @@ def test_an_objection_outweighs_what_the_hosts_have() -> None:
 
 
 def test_one_rank_has_nobody_to_average_with() -> None:
-    assert choose_mode((replace(RED, devices=("cuda:0",)),)).mode is Mode.CPU_SYNC
+    """On a CPU an average of one costs next to nothing; on a GPU a copy of the model each way."""
+    assert choose_mode((replace(RED, devices=("cpu:0",)),)).mode is Mode.CPU_SYNC
+    assert choose_mode((replace(RED, devices=("cuda:0",)),)).mode is Mode.CPU_CADENCE

@@ -134,6 +134,13 @@ class Member:
             assert age_s < PATIENCE_S, "no answer came"
         raise AssertionError
 
+    def wait_for_completed(self, cycle: int) -> None:
+        """Wait until this member has completed a cycle."""
+        for age_s in looks():
+            if self.keeper.completed >= cycle:
+                return
+            assert age_s < PATIENCE_S, f"cycle {cycle} is not completed"
+
     @property
     def sessions(self) -> list[int]:
         """The sessions that it said are formed."""

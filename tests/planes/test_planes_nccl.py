@@ -166,6 +166,7 @@ def test_who_completed_a_cycle_gives_it_to_those_who_did_not(fabric: FabricOf) -
         complete = late.keeper.complete
 
         def too_late(*_: object) -> None:
+            cohort.members[0].wait_for_completed(1)
             cohort.bury(2)
             cohort.tell_of(2)
             complete(*_)  # type: ignore[arg-type]
@@ -237,3 +238,20 @@ def test_a_session_whose_member_never_comes_is_given_up_for_the_next(fabric: Fab
         cohort.together(lambda one: one.average(1, cycle=2))
         expect_mean(cohort, before[:2], [1.0, 1.0], members=cohort.alive)
         assert cohort.members[0].sessions == [0, 2]
+
+
+def test_a_look_ahead_of_the_cycle_counts_until_it_is_forgotten(fabric: FabricOf) -> None:
+    """A rank that waits for the call has looked already; one that went on looks again."""
+    with cohort_of(2, fabric) as cohort:
+        poisoned = cohort.members[1]
+        poisoned.regions.params[0] = float("nan")
+        for one in cohort.members:
+            one.cycles.prepare()
+        outcomes = [ended(one).outcome for one in cohort.together(lambda one: one.average(1))]
+        assert outcomes == [SyncOutcome.COMMITTED, SyncOutcome.DECLINED]
+        for one in cohort.members:
+            one.cycles.prepare()
+        poisoned.regions.params[0] = float("inf")
+        poisoned.cycles.forget()
+        results = cohort.together(lambda one: one.average(1, cycle=2))
+        assert [ended(one).outcome for one in results] == outcomes

@@ -17,6 +17,7 @@ from planes_world import geometry_of
 
 from flodl_core.ids import SyncOutcome
 from flodl_core.messages.job import Geometry
+from flodl_core.planes.nccl.fused import SUMS
 from flodl_core.planes.nccl.keeper import SessionBrokenError
 from flodl_core.planes.nccl.outer_step import OuterAdopter, OuterMemory
 from flodl_core.planes.nccl.parts import CycleEnd
@@ -141,8 +142,9 @@ def test_a_rank_steps_to_the_very_bits_of_the_root(
     ours = OuterMemory(torch.from_numpy(previous.copy()), torch.from_numpy(velocity.copy()))
     params = torch.from_numpy(rng.normal(size=1000).astype(np.float32))
     spans = (Run(0, 300), Run(320, 680))
-    sums = OuterAdopter(rule, torch.device("cpu")).adopt(
-        params, torch.from_numpy(average), ours, spans
+    sums = torch.zeros(SUMS, dtype=torch.float64)
+    OuterAdopter(rule, torch.device("cpu")).adopt(
+        params, torch.from_numpy(average), ours, spans=spans, sums=sums
     )
     out, after = average.copy(), velocity.copy()
     is_finite = OuterStep(rule).step(out, previous=previous, before=velocity, after=after)
@@ -196,6 +198,7 @@ def test_who_completed_a_stepped_cycle_gives_it_to_those_who_did_not(in_place: b
         complete = late.keeper.complete
 
         def too_late(*_: object) -> None:
+            cohort.members[0].wait_for_completed(3)
             cohort.bury(2)
             cohort.tell_of(2)
             complete(*_)  # type: ignore[arg-type]

@@ -1,17 +1,34 @@
-"""The kernel behind `fused.Adopter`, apart so that Triton is imported only where it is used."""
+"""The kernels behind `fused`, apart so that Triton is imported only where it is used."""
 
 # mypy: ignore-errors
-# Triton compiles the source of this function; its arguments are pointers and numbers of the device.
+# ruff: noqa: ANN001, ANN201, N803
+# Triton compiles the source of these functions; their arguments are pointers and numbers of the
+# device.
 
 import triton
 import triton.language as tl
 
 
 @triton.jit
-def adopt_kernel(mine, theirs, partial, count, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):  # noqa: ANN001, ANN201, N803
-    """Write `theirs` over `mine`; each program leaves its three sums in `partial`."""
+def finite_kernel(values, sick, count, BLOCK: tl.constexpr):
+    """Store NaN in `sick` if a value is not finite; leave it alone otherwise."""
     program = tl.program_id(0)
     programs = tl.num_programs(0)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    start = program.to(tl.int64) * BLOCK
+    while start < count:
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(values + at, mask=at < count, other=0.0) * 0.0
+        start += programs.to(tl.int64) * BLOCK
+    found = tl.sum(total, axis=0)
+    if found != found:
+        tl.store(sick, found.to(tl.float64))
+
+
+@triton.jit
+def adopt_kernel(mine, theirs, partial, count, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
+    """Write `theirs` over `mine`; each program leaves its three sums in `partial`."""
+    program = tl.program_id(0)
     pre_sum = tl.zeros((BLOCK,), dtype=tl.float64)
     post_sum = tl.zeros((BLOCK,), dtype=tl.float64)
     apart_sum = tl.zeros((BLOCK,), dtype=tl.float64)
@@ -26,7 +43,7 @@ def adopt_kernel(mine, theirs, partial, count, BLOCK: tl.constexpr, PROGRAMS: tl
         post_sum += post.to(tl.float64) * post.to(tl.float64)
         apart_sum += apart.to(tl.float64) * apart.to(tl.float64)
         tl.store(mine + at, post, mask=inside)
-        start += programs.to(tl.int64) * BLOCK
+        start += PROGRAMS * BLOCK
     tl.store(partial + program, tl.sum(pre_sum, axis=0))
     tl.store(partial + PROGRAMS + program, tl.sum(post_sum, axis=0))
     tl.store(partial + 2 * PROGRAMS + program, tl.sum(apart_sum, axis=0))

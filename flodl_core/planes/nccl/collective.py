@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias
 import torch
 
 from flodl_core.errors import FlodlError
+from flodl_core.planes.segment import F64
 
 UID_BYTES = 128
 
@@ -68,6 +69,28 @@ class Mark(Protocol):
         """Return whether all that was enqueued before it has ended, or was aborted."""
 
 
+class Mirror(Protocol):
+    """A few f64 numbers that go to the device and come back."""
+
+    @property
+    def sent(self) -> F64:
+        """What `send` takes; it stays as it is until a later mark is done."""
+
+    @property
+    def fetched(self) -> F64:
+        """What `fetch` brought, once a later mark is done."""
+
+    @property
+    def device(self) -> torch.Tensor:
+        """The numbers on the device."""
+
+    def send(self) -> None:
+        """Enqueue the way to the device."""
+
+    def fetch(self) -> None:
+        """Enqueue the way back."""
+
+
 class Fabric(Protocol):
     """Makes communicators for one rank's device, and orders them with its training."""
 
@@ -90,11 +113,23 @@ class Fabric(Protocol):
             size: members.
         """
 
+    def begin(self) -> None:
+        """Order what is enqueued from here on behind training."""
+
+    def end(self) -> None:
+        """Order training behind what was enqueued so far."""
+
+    def enqueuing(self) -> AbstractContextManager[None]:
+        """Have torch enqueue what is called inside where collectives are enqueued."""
+
     def syncing(self) -> AbstractContextManager[None]:
-        """Order what is enqueued inside behind training, and training behind it."""
+        """Begin, enqueue, end."""
 
     def mark(self) -> Mark:
-        """Return a mark behind all that was enqueued so far."""
+        """Return a mark behind all that was enqueued so far; a few of the newest are good."""
+
+    def mirror(self, count: int) -> Mirror:
+        """Return that many numbers, 0 on both sides."""
 
 
 class LoneCollective:

@@ -31,8 +31,8 @@ from flodl_core.ids import Cycle, Rank, SyncOutcome
 from flodl_core.messages.data import RankTally
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.control_vector import flags_of, tallies_of
-from flodl_core.planes.nccl.collective import Collective, CommState, Fabric
-from flodl_core.planes.nccl.fused import Adopter, spread_of
+from flodl_core.planes.nccl.collective import Collective, CommState, Fabric, Mirror
+from flodl_core.planes.nccl.fused import SUMS, Adopter
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
 from flodl_core.planes.nccl.outer_step import OuterAdopter
 from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions, pairs_of
@@ -81,6 +81,11 @@ class CollectiveCycle:
     """Told what this rank contributes, once it is known and before anything else moves."""
     _adopter: Adopter = field(init=False)
     _stepper: OuterAdopter | None = field(init=False, default=None)
+    _sick: torch.Tensor = field(init=False)
+    """Not finite where a value of this rank is not."""
+    _is_prepared: bool = field(init=False, default=False)
+    _counts: Mirror = field(init=False)
+    _sums: Mirror = field(init=False)
     _spans: dict[bytes, tuple[Run, ...]] = field(init=False, default_factory=dict)
     _realized: F64 | None = field(init=False, default=None)
     """Unfrozen flags of the newest completed cycle; None if it had no consensus."""
@@ -88,6 +93,9 @@ class CollectiveCycle:
     def __post_init__(self) -> None:
         """Choose how to adopt on this device."""
         self._adopter = Adopter(self.fabric.device)
+        self._sick = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
+        own = _PARTS_A_RANK * self.world_size + len(self.geometry.params)
+        self._counts, self._sums = self.fabric.mirror(own), self.fabric.mirror(SUMS)
         if not isinstance(self.outer, OuterAvg):
             self._stepper = OuterAdopter(self.outer, self.fabric.device)
 
@@ -95,6 +103,22 @@ class CollectiveCycle:
     def why_not_fused(self) -> str:
         """Why adoption takes more than one pass on a GPU; empty if it does not."""
         return self._adopter.why_not or (self._stepper.why_not if self._stepper else "")
+
+    def prepare(self) -> None:
+        """Enqueue the look at this rank's values that the next cycle begins with.
+
+        For a rank that waits for it and does nothing more to its values; see `forget`.
+        """
+        self.fabric.begin()
+        try:
+            self._look()
+        finally:
+            self.fabric.end()
+        self._is_prepared = True
+
+    def forget(self) -> None:
+        """The values may have changed since `prepare`: the next cycle looks at them itself."""
+        self._is_prepared = False
 
     def run(self, claim: CountClaim, formed: FormedSession) -> Generator[None, None, CycleEnd]:
         """Run one cycle in a session.
@@ -104,15 +128,19 @@ class CollectiveCycle:
                 is reduced in place.
             CollectiveError: the library refused.
         """
-        count = yield from self._count(claim, formed)
-        self.on_counted(count.mine)
-        if not is_realized(count.mass):
-            self._complete(formed, claim.cycle, None)
-            return CycleEnd(cycle=claim.cycle, outcome=SyncOutcome.UNREALIZED)
-        spans = self._spans_of(claim.cycle, count.flags)
-        yield from self._reduce(claim, count, spans, formed)
-        self._complete(formed, claim.cycle, count.flags)
-        return self._adopt(claim.cycle, spans, declared=count.mine.declared)
+        self.fabric.begin()
+        try:
+            count = yield from self._count(claim, formed)
+            self.on_counted(count.mine)
+            if not is_realized(count.mass):
+                self._complete(formed, claim.cycle, None)
+                return CycleEnd(cycle=claim.cycle, outcome=SyncOutcome.UNREALIZED)
+            spans = self._spans_of(claim.cycle, count.flags)
+            yield from self._reduce(claim, count, spans, formed)
+            self._complete(formed, claim.cycle, count.flags)
+            return self._adopt(claim.cycle, spans, declared=count.mine.declared)
+        finally:
+            self.fabric.end()
 
     def recover(
         self, formed: FormedSession, pending: Cycle | None
@@ -129,19 +157,29 @@ class CollectiveCycle:
         Raises:
             SessionBrokenError: a member is gone.
         """
+        self.fabric.begin()
+        try:
+            return (yield from self._recover(formed, pending))
+        finally:
+            self.fabric.end()
+
+    def _recover(
+        self, formed: FormedSession, pending: Cycle | None
+    ) -> Generator[None, None, CycleEnd | None]:
         root = formed.source
         assert root is not None
         newest = self._realized
         flags = np.zeros(len(self.geometry.params)) if newest is None else newest
-        header = torch.tensor(
-            [float(self.keeper.completed), float(newest is not None), *flags],
-            dtype=torch.float64,
-            device=self.fabric.device,
-        )
-        yield from self._enter(
-            "RECOVER", formed, lambda comm: comm.broadcast(header, root), cycle=pending
-        )
-        completed, realized, *found = header.tolist()
+        header = self.fabric.mirror(2 + len(flags))
+        header.sent[:] = [float(self.keeper.completed), float(newest is not None), *flags]
+        header.send()
+
+        def enqueue(comm: Collective) -> None:
+            comm.broadcast(header.device, root)
+            header.fetch()
+
+        yield from self._enter("RECOVER", formed, enqueue, cycle=pending)
+        completed, realized, *found = header.fetched.tolist()
         if realized:
             is_missing = pending is not None and pending == int(completed)
             self.keeper.risk(is_damaged=self.regions.in_place and is_missing)
@@ -161,13 +199,15 @@ class CollectiveCycle:
         spans, memory = self._spans_of(pending, flags), self.regions.outer
         if memory is not None and self.regions.in_place:
             # what came has been stepped already, and the velocity came with it
-            memory.previous.copy_(self.regions.params)
+            with self.fabric.enqueuing():
+                memory.previous.copy_(self.regions.params)
+                took_buffers = self._take_buffers()
             memory.steps_next = True
             return CycleEnd(
                 cycle=pending,
                 outcome=SyncOutcome.COMMITTED,
                 spans=spans,
-                took_buffers=self._take_buffers(),
+                took_buffers=took_buffers,
             )
         return self._adopt(pending, spans, declared=False)
 
@@ -192,18 +232,25 @@ class CollectiveCycle:
         self._realized = flags
 
     def _count(self, claim: CountClaim, formed: FormedSession) -> Generator[None, None, _Count]:
-        world, own = self.world_size, _PARTS_A_RANK * self.world_size + len(claim.unfrozen)
-        vector = np.zeros(own, dtype=np.float64)
+        world, counts = self.world_size, self._counts
+        vector = counts.sent
+        vector[:] = 0.0
         vector[self.rank] = claim.n
         vector[world + self.rank] = claim.samples
         vector[_PARTS_A_RANK * world :] = np.asarray(claim.unfrozen, dtype=np.float64)
-        with self.fabric.syncing():
-            counts = torch.from_numpy(vector).to(self.fabric.device)
-            counts[2 * world + self.rank] = self._health()
-        yield from self._enter(
-            "COUNT", formed, lambda comm: comm.sum_plain(counts), cycle=claim.cycle
-        )
-        found: F64 = counts.cpu().numpy()
+        if not self._is_prepared:
+            self._look()
+        self._is_prepared = False
+        counts.send()
+        with self.fabric.enqueuing():
+            counts.device[2 * world + self.rank].copy_(self._sick)
+
+        def enqueue(comm: Collective) -> None:
+            comm.sum_plain(counts.device)
+            counts.fetch()
+
+        yield from self._enter("COUNT", formed, enqueue, cycle=claim.cycle)
+        found: F64 = counts.fetched.copy()
         tallies = self._tallies(found)
         masses = [gamma_mass(tally.n, claim.gamma) for tally in tallies]
         return _Count(
@@ -213,12 +260,9 @@ class CollectiveCycle:
             flags=flags_of(found, world),
         )
 
-    def _health(self) -> torch.Tensor:
-        """Return 0, or NaN where a value is not finite; as few launches as can be."""
-        sick = spread_of(self.regions.params)
-        if self.regions.buffers.numel():
-            sick = sick + spread_of(self.regions.buffers)
-        return sick * 0.0
+    def _look(self) -> None:
+        with self.fabric.enqueuing():
+            self._adopter.look((self.regions.params, self.regions.buffers), self._sick)
 
     def _tallies(self, found: F64) -> tuple[RankTally, ...]:
         """Read the counts: a rank whose health is NaN declared, and adds nothing."""
@@ -242,7 +286,7 @@ class CollectiveCycle:
         regions, n = self.regions, count.mine.n
         factor = gamma_mass(n, claim.gamma) / count.mass
         self.keeper.risk(is_damaged=regions.in_place)
-        with self.fabric.syncing():
+        with self.fabric.enqueuing():
             params = pairs_of(regions.params, regions.kept_params, spans, factor=factor)
             buffers = pairs_of(
                 regions.buffers,
@@ -275,7 +319,7 @@ class CollectiveCycle:
     ) -> Generator[None, None, None]:
         """Enqueue a collective; wait until it has ended, and its communicator is well."""
         self.trace.enter(name, formed.session, cycle)
-        with formed.using() as comm, self.fabric.syncing():
+        with formed.using() as comm:
             enqueue(comm)
         if waits:
             mark = self.fabric.mark()
@@ -295,11 +339,11 @@ class CollectiveCycle:
         outcome = SyncOutcome.DECLINED if declared else SyncOutcome.COMMITTED
         divergence: Divergence | None = None
         is_unstepped = False
-        took_buffers = self._take_buffers()
-        with self.fabric.syncing():
-            sums = self._take_params(spans)
-        if sums is not None:
-            pre, post, apart, fault = sums.tolist()
+        with self.fabric.enqueuing():
+            took_buffers = self._take_buffers()
+            is_measured = self._take_params(spans)
+        if is_measured:
+            pre, post, apart, fault = self._read_sums()
             is_unstepped = bool(fault)
             if not (self.regions.in_place or declared):
                 divergence = triple_of_sums(pre, post, apart, is_empty=not spans)
@@ -312,22 +356,32 @@ class CollectiveCycle:
             is_unstepped=is_unstepped,
         )
 
-    def _take_buffers(self) -> bool:
-        """Overwrite the buffers; return whether there are any."""
-        with self.fabric.syncing():
-            self.regions.buffers.copy_(self.regions.kept_buffers)
-        return self.regions.buffers.numel() > 0
+    def _read_sums(self) -> list[float]:
+        self._sums.fetch()
+        mark = self.fabric.mark()
+        for _ in looks():
+            if mark.is_done():
+                break
+        return [float(one) for one in self._sums.fetched]
 
-    def _take_params(self, spans: tuple[Run, ...]) -> torch.Tensor | None:
-        """Enqueue the adoption; return its sums, if anything is measured."""
-        regions, memory, sums = self.regions, self.regions.outer, None
+    def _take_buffers(self) -> bool:
+        """Enqueue the adoption of the buffers; return whether there are any."""
+        has_buffers = self.regions.buffers.numel() > 0
+        if has_buffers:
+            self.regions.buffers.copy_(self.regions.kept_buffers)
+        return has_buffers
+
+    def _take_params(self, spans: tuple[Run, ...]) -> bool:
+        """Enqueue the adoption; return whether its sums are to be read."""
+        regions, memory, sums = self.regions, self.regions.outer, self._sums.device
         if self._stepper is not None and memory is not None and memory.steps_next:
-            return self._stepper.adopt(regions.params, regions.kept_params, memory, spans)
+            self._stepper.adopt(regions.params, regions.kept_params, memory, spans=spans, sums=sums)
+            return True
         if not regions.in_place:
-            sums = self._adopter.adopt(regions.params, regions.kept_params, spans)
+            self._adopter.adopt(regions.params, regions.kept_params, spans, sums=sums)
         if memory is not None:
             for offset, length in spans:
                 run = slice(offset, offset + length)
                 memory.previous[run] = regions.params[run]
             memory.steps_next = True
-        return sums
+        return not regions.in_place

@@ -11,6 +11,7 @@ TCP between them, and nothing encrypts it.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,15 +24,18 @@ from flodl_core.planes.nccl.collective import (
     CollectiveError,
     CommState,
     Mark,
+    Mirror,
     Pair,
 )
 from flodl_core.planes.nccl.waiting import looks
+from flodl_core.planes.segment import F64
 from flodl_core.units import Seconds
 
 LAUNCH_S: Final[Seconds] = 30.0
 """Longest wait for the library to launch what it was given; it needs microseconds."""
 
 _KEPT_OPS: Final = 8
+_KEPT_MARKS: Final = 4
 _SUCCESS: Final = 0
 _IN_PROGRESS: Final = 7
 _FIX: Final = "pip install 'flodl[nccl]' on this host, or train with --mode cpu_cadence"
@@ -64,6 +68,8 @@ class DeviceFabric:
         self._device = device
         self._library = load_library()
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._behind, self._ahead, *self._marks = (_new_event() for _ in range(2 + _KEPT_MARKS))
+        self._turn = 0
 
     @property
     def device(self) -> torch.device:
@@ -82,22 +88,79 @@ class DeviceFabric:
         """Begin to form a communicator."""
         return DeviceCollective(self._library, uid, place, size=size, stream=self._stream)
 
+    def begin(self) -> None:
+        """Have the plane's stream wait for training."""
+        self._behind.record(torch.cuda.current_stream(self._device))
+        self._stream.wait_event(self._behind)
+
+    def end(self) -> None:
+        """Have training wait for the plane's stream."""
+        self._ahead.record(self._stream)
+        torch.cuda.current_stream(self._device).wait_event(self._ahead)
+
+    def enqueuing(self) -> AbstractContextManager[None]:
+        """Put what torch enqueues inside on the plane's stream."""
+        context: AbstractContextManager[None] = torch.cuda.stream(self._stream)
+        return context
+
     @contextlib.contextmanager
     def syncing(self) -> Iterator[None]:
         """Put what is enqueued inside on the plane's stream, between training and training."""
-        training = torch.cuda.current_stream(self._device)
-        self._stream.wait_stream(training)
+        self.begin()
         try:
-            with torch.cuda.stream(self._stream):
+            with self.enqueuing():
                 yield
         finally:
-            training.wait_stream(self._stream)
+            self.end()
 
     def mark(self) -> Mark:
         """Record an event on the plane's stream."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = self._marks[self._turn]
+        self._turn = (self._turn + 1) % _KEPT_MARKS
         event.record(self._stream)
         return _EventMark(event)
+
+    def mirror(self, count: int) -> Mirror:
+        """Return numbers in pinned memory and on the GPU."""
+        out, back = torch.zeros((2, count), dtype=torch.float64, pin_memory=True).unbind()
+        with self.enqueuing():
+            return _PinnedMirror(out, back, torch.zeros_like(out, device=self._device), self)
+
+
+def _new_event() -> torch.cuda.Event:
+    return torch.cuda.Event()  # type: ignore[no-untyped-call,no-any-return,unused-ignore]
+
+
+@dataclass(frozen=True, slots=True)
+class _PinnedMirror:
+    """Pinned memory for either way: what an aborted cycle brings back late harms no later one."""
+
+    out: torch.Tensor
+    back: torch.Tensor
+    device: torch.Tensor
+    fabric: DeviceFabric
+
+    @property
+    def sent(self) -> F64:
+        """The pinned way out."""
+        array: F64 = self.out.numpy()
+        return array
+
+    @property
+    def fetched(self) -> F64:
+        """The pinned way back."""
+        array: F64 = self.back.numpy()
+        return array
+
+    def send(self) -> None:
+        """Enqueue pinned ▶ GPU."""
+        with self.fabric.enqueuing():
+            self.device.copy_(self.out, non_blocking=True)
+
+    def fetch(self) -> None:
+        """Enqueue GPU ▶ pinned."""
+        with self.fabric.enqueuing():
+            self.back.copy_(self.device, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)

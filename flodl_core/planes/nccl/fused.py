@@ -1,73 +1,93 @@
-"""Adoption and divergence on the device, in one pass over the parameters.
+"""What is done to whole regions on the device: a look for non-finite values, and adoption.
 
 ```
-d² += (p − k)², k² += k², p² += p²; p ← k
+look     sick ← 0, or not finite where a value is not
+adopt    d² += (p − k)², k² += k², p² += p²; p ← k
 ```
 
-On a GPU one kernel does it, written in Triton, which torch brings along: it reads both
-regions and writes one, where torch's own operations pass over them six times. Without
+On a GPU each is one kernel, written in Triton, which torch brings along: adoption reads
+both regions and writes one, where torch's own operations pass over them six times. Without
 Triton, or a compiler for it, and on a CPU, torch's operations do the same in pieces that
-stay in a cache.
+stay in a cache. Nothing here waits: results are numbers on the device.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
 
 from flodl_core.reduce.buckets import Run
 
+SUMS: Final = 4
+"""Σ pre², Σ post², Σ (pre − post)², and whether an outer step was taken back."""
+
 PIECE_VALUES: Final = 1 << 22
 """Values of a piece: 16 MiB, of which three fit the cache of a large GPU."""
 
-_BLOCK: Final = 1024
-_PROGRAMS: Final = 2048
+_BLOCK: Final = 4096
+_WARPS: Final = 8
+_PROGRAMS: Final = 528
+"""Four for each multiprocessor of a large GPU."""
 
 
 class Adopter:
-    """Adopts consensus after consensus; it belongs to one thread and one device.
+    """Looks at regions and adopts consensus after consensus; of one thread and one device.
 
     Attributes:
-        is_fused: whether one kernel does it.
         why_not: why no kernel does it on a GPU; empty if one does, or there is no GPU.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._kernel: Callable[..., None] | None = None
+        self._kernels: _Kernels | None = None
         self.why_not = ""
         if device.type == "cuda":
             try:
-                self._kernel = _build_kernel(device)
+                self._kernels = _Kernels(device)
             except Exception as error:  # whatever a compiler raises, torch's operations do it too
                 self.why_not = f"{type(error).__name__}: {error}"
 
     @property
     def is_fused(self) -> bool:
         """Whether one kernel does it."""
-        return self._kernel is not None
+        return self._kernels is not None
 
-    def adopt(
-        self, params: torch.Tensor, consensus: torch.Tensor, spans: Sequence[Run]
-    ) -> torch.Tensor:
-        """Overwrite the spans of `params` with the consensus.
+    def look(self, regions: Sequence[torch.Tensor], sick: torch.Tensor) -> None:
+        """Enqueue a look at regions.
 
         Args:
-            params: the parameter region, f32; on return it holds the consensus.
+            regions: flat, f32.
+            sick: one f64 number; 0 afterwards, or not finite where a value is not.
+        """
+        sick.zero_()
+        for values in regions:
+            if self._kernels is not None and values.numel():
+                self._kernels.look(values, sick)
+            else:
+                sick.add_(spread_of(values), alpha=0.0)
+
+    def adopt(
+        self,
+        params: torch.Tensor,
+        consensus: torch.Tensor,
+        spans: Sequence[Run],
+        *,
+        sums: torch.Tensor,
+    ) -> None:
+        """Enqueue the overwriting of the spans of `params` with the consensus.
+
+        Args:
+            params: the parameter region, f32; it holds the consensus afterwards.
             consensus: of the same length, f32; only read.
             spans: the runs that took part.
-
-        Returns:
-            Σ pre², Σ post² and Σ (pre − post)² over the spans, and 0, f64 on the device.
+            sums: `SUMS` numbers, f64; the first three are overwritten.
         """
-        sums = torch.zeros(4, dtype=torch.float64, device=self._device)
+        if self._kernels is not None:
+            self._kernels.adopt(params, consensus, spans, sums)
+            return
+        sums.zero_()
         for offset, length in spans:
-            mine, theirs = params[offset : offset + length], consensus[offset : offset + length]
-            if self._kernel is not None:
-                self._kernel(mine, theirs, sums)
-            else:
-                _adopt_in_pieces(mine, theirs, sums)
-        return sums
+            run = slice(offset, offset + length)
+            _adopt_in_pieces(params[run], consensus[run], sums)
 
 
 def spread_of(values: torch.Tensor) -> torch.Tensor:
@@ -96,30 +116,58 @@ def _adopt_in_pieces(mine: torch.Tensor, theirs: torch.Tensor, sums: torch.Tenso
         pre.copy_(post)
 
 
-def _build_kernel(device: torch.device) -> Callable[..., None]:
-    """Compile the kernel and try it on a few values.
+class _Kernels:
+    """The kernels, compiled for one device and tried on a few values.
 
     Raises:
         Exception: Triton is not there, or cannot compile here.
     """
-    import triton  # type: ignore[import-not-found,unused-ignore]
 
-    from flodl_core.planes.nccl.adopt_kernel import adopt_kernel
+    def __init__(self, device: torch.device) -> None:
+        from flodl_core.planes.nccl import adopt_kernel
 
-    partial = torch.empty(3 * _PROGRAMS, dtype=torch.float64, device=device)
+        self._device = device
+        self._look: Any = adopt_kernel.finite_kernel
+        self._adopt: Any = adopt_kernel.adopt_kernel
+        self._partial = torch.zeros((1, 3, _PROGRAMS), dtype=torch.float64, device=device)
+        self._try()
 
-    def run(mine: torch.Tensor, theirs: torch.Tensor, sums: torch.Tensor) -> None:
-        blocks = triton.cdiv(mine.numel(), _BLOCK)
-        programs = min(blocks, _PROGRAMS)
-        adopt_kernel[(programs,)](
-            mine, theirs, partial, mine.numel(), BLOCK=_BLOCK, PROGRAMS=_PROGRAMS
-        )
-        sums[:3] += partial.view(3, _PROGRAMS)[:, :programs].sum(dim=1)
+    def look(self, values: torch.Tensor, sick: torch.Tensor) -> None:
+        self._look[(_PROGRAMS,)](values, sick, values.numel(), BLOCK=_BLOCK, num_warps=_WARPS)
 
-    mine, theirs = torch.ones(8, device=device), torch.full((8,), 2.0, device=device)
-    sums = torch.zeros(4, dtype=torch.float64, device=device)
-    run(mine, theirs, sums)
-    found: list[Any] = [*sums.tolist(), *mine.tolist()]
-    if found != [8.0, 32.0, 8.0, 0.0, *([2.0] * 8)]:
-        raise RuntimeError(f"the kernel gives {found}")
-    return run
+    def adopt(
+        self,
+        params: torch.Tensor,
+        consensus: torch.Tensor,
+        spans: Sequence[Run],
+        sums: torch.Tensor,
+    ) -> None:
+        if len(spans) > len(self._partial):
+            shape = (len(spans), 3, _PROGRAMS)
+            self._partial = torch.zeros(shape, dtype=torch.float64, device=self._device)
+        for index, (offset, length) in enumerate(spans):
+            self._adopt[(_PROGRAMS,)](
+                params[offset : offset + length],
+                consensus[offset : offset + length],
+                self._partial[index],
+                length,
+                BLOCK=_BLOCK,
+                PROGRAMS=_PROGRAMS,
+                num_warps=_WARPS,
+            )
+        torch.sum(self._partial[: len(spans)], dim=(0, 2), out=sums[:3])
+
+    def _try(self) -> None:
+        mine = torch.ones(8, device=self._device)
+        theirs = torch.full((8,), 2.0, device=self._device)
+        sums = torch.zeros(SUMS, dtype=torch.float64, device=self._device)
+        sick = torch.zeros((), dtype=torch.float64, device=self._device)
+        self.look(theirs, sick)
+        well = float(sick)
+        theirs[5] = float("inf")
+        self.look(theirs, sick)
+        theirs[5] = 2.0
+        self.adopt(mine, theirs, (Run(0, 8),), sums)
+        found = [well, *sums.tolist(), *mine.tolist()]
+        if found != [0.0, 8.0, 32.0, 8.0, 0.0, *([2.0] * 8)] or float(sick) == 0.0:
+            raise RuntimeError(f"the kernels give {found} and {float(sick)}")

@@ -16,14 +16,23 @@ import secrets
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 import torch
 
-from flodl_core.planes.nccl.collective import UID_BYTES, Collective, CommState, Mark, Pair
+from flodl_core.planes.nccl.collective import (
+    UID_BYTES,
+    Collective,
+    CommState,
+    Mark,
+    Mirror,
+    Pair,
+)
+from flodl_core.planes.segment import F64
 
 _HOST: Final = "127.0.0.1"
 _HEADER: Final = struct.Struct("<4sq")
@@ -63,14 +72,49 @@ class LoopbackFabric:
         """Begin to connect to the uid's maker."""
         return LoopbackCollective(uid, place, size, self._pending)
 
-    @contextlib.contextmanager
-    def syncing(self) -> Iterator[None]:
+    def begin(self) -> None:
         """Do nothing: on a CPU the caller's order is the order."""
-        yield
+
+    def end(self) -> None:
+        """Do nothing, as `begin`."""
+
+    def enqueuing(self) -> AbstractContextManager[None]:
+        """Do nothing, as `begin`."""
+        return contextlib.nullcontext()
+
+    def syncing(self) -> AbstractContextManager[None]:
+        """Do nothing, as `begin`."""
+        return contextlib.nullcontext()
+
+    def mirror(self, count: int) -> Mirror:
+        """Return numbers with one side."""
+        return _OneSide(torch.zeros(count, dtype=torch.float64))
 
     def mark(self) -> Mark:
         """Return a mark behind everything that was enqueued so far."""
         return _PendingMark(self._pending, self._pending.enqueued)
+
+
+@dataclass(frozen=True, slots=True)
+class _OneSide:
+    device: torch.Tensor
+
+    @property
+    def sent(self) -> F64:
+        """The same memory."""
+        array: F64 = self.device.numpy()
+        return array
+
+    @property
+    def fetched(self) -> F64:
+        """The same memory."""
+        return self.sent
+
+    def send(self) -> None:
+        """Do nothing: it is there."""
+
+    def fetch(self) -> None:
+        """Do nothing: it is there."""
 
 
 class _Pending:

@@ -25,12 +25,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from flodl_core.planes.nccl.fused import PIECE_VALUES, spread_of, square_sum
+from flodl_core.planes.nccl.fused import PIECE_VALUES, SUMS, spread_of, square_sum
 from flodl_core.reduce.buckets import Run
 from flodl_core.reduce.outer import NesterovMomentum, OuterMomentum
-
-SUMS: Final = 4
-"""Σ pre², Σ post², Σ (pre − post)², and whether the step was taken back."""
 
 _BLOCK: Final = 1024
 _PROGRAMS: Final = 2048
@@ -76,26 +73,25 @@ class OuterAdopter:
         params: torch.Tensor,
         average: torch.Tensor,
         memory: OuterMemory,
+        *,
         spans: Sequence[Run],
-    ) -> torch.Tensor:
-        """Overwrite the spans of `params` with the stepped average; waits for nothing.
+        sums: torch.Tensor,
+    ) -> None:
+        """Enqueue the overwriting of the spans of `params` with the stepped average.
 
         Args:
             params: the parameter region; on return it holds what is adopted.
             average: as long; only read, unless it is `params` itself.
             memory: of this rank; it is at the new commit afterwards.
             spans: the runs that took part.
-
-        Returns:
-            `SUMS` numbers, f64 on the device.
+            sums: `SUMS` numbers, f64; overwritten.
         """
-        sums = torch.zeros(SUMS, dtype=torch.float64, device=self._device)
+        sums.zero_()
         if self._kernel is not None:
             self._kernel(params, average, memory, spans, sums)
         else:
             self._adopt_in_pieces(params, average, memory, spans=spans, sums=sums)
         memory.steps_next = True
-        return sums
 
     def _adopt_in_pieces(
         self,
