@@ -1,53 +1,20 @@
 """Cadence in the simulator: windows of counts, cuts, drains, deaths in mid-window."""
 
 import pytest
+from seeded_runs import BATCHES, CALM, check_whole
 
 from flodl_core.coordinator.events import StopKind
 from flodl_core.ids import ExitCode, GuardKind, Mode
-from flodl_core.simulation import SimulationFailure, run_scenario, simulate
+from flodl_core.simulation import run_scenario
 from flodl_core.simulation.draws import draw_scenario
 from flodl_core.simulation.lanes import Delays
 from flodl_core.simulation.scenario import Action, Fault, Order, Scenario, Site, SpeedChange
 
 pytestmark = pytest.mark.slow
 
-SEEDS = 300
-SHARDS = 20
-BATCHES = 150
-CALM = {
-    "hosts": (2, 2),
-    "n_samples": 2 * BATCHES,
-    "batch_size": 2,
-    "has_eval": True,
-    "mode": Mode.CPU_CADENCE,
-    "batch_s": (0.02, 0.02, 0.05, 0.2),
-}
-
 
 def paced(**changes):
-    return Scenario(seed=11, **(CALM | changes))
-
-
-def check_whole(outcome, lost=0):
-    assert (outcome.exit_code, outcome.lost) == (ExitCode.DONE, lost), outcome
-    assert (outcome.trained, outcome.dropped) == (2 * BATCHES, 0)
-
-
-@pytest.mark.simulation
-@pytest.mark.parametrize("shard", range(SHARDS))
-def test_every_rule_holds_in_every_run(shard):
-    failures = []
-    for seed in range(shard, SEEDS, SHARDS):
-        try:
-            simulate(seed, Mode.CPU_CADENCE)
-        except SimulationFailure as failure:
-            failures.append(str(failure))
-    assert not failures, "\n".join(failures)
-
-
-@pytest.mark.parametrize("seed", [7, 36, 131, 344])
-def test_one_seed_is_one_run(seed):
-    assert simulate(seed, Mode.CPU_CADENCE) == simulate(seed, Mode.CPU_CADENCE)
+    return Scenario(seed=11, **(CALM | {"mode": Mode.CPU_CADENCE} | changes))
 
 
 def test_a_seed_is_the_same_world_in_both_modes():

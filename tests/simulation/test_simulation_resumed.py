@@ -1,8 +1,10 @@
 """Runs that end anyhow and go on in another world: each sample of a pass is trained once."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from seeded_runs import check_seeds
 
 from flodl_core.coordinator.events import StopKind
 from flodl_core.dispatch.ranges import Range
@@ -21,13 +23,7 @@ IN_EACH = pytest.mark.parametrize("mode", SIMULATED)
 @IN_EACH
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_every_rule_holds_in_a_run_and_in_the_one_that_goes_on_from_it(shard, mode):
-    failures = []
-    for seed in range(shard, SEEDS, SHARDS):
-        try:
-            simulate_resumed(seed, mode)
-        except SimulationFailure as failure:
-            failures.append(str(failure))
-    assert not failures, "\n".join(failures)
+    check_seeds(partial(simulate_resumed, mode=mode), range(shard, SEEDS, SHARDS))
 
 
 def stopped(mode, hosts=(2, 1)):
