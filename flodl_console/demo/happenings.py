@@ -160,7 +160,7 @@ def _course(numbers: Numbers) -> Iterator[_Draft]:
         ended = numbers.ended_epochs(samples)
         if ended > epoch:
             loss = numbers.loss(window)
-            text = f"epoch {ended - 1} ended: loss {loss:.4f}, {numbers.epoch_samples:,} samples"
+            text = f"epoch {ended} ended: loss {loss:.4f}, {numbers.epoch_samples:,} samples"
             yield _happened(window.end_s, "epoch_ended", text)
             epoch = ended
         anchor, verdict, was_cut = window.anchor, window.verdict, window.plan.is_cut

@@ -251,7 +251,8 @@ class TrainingScreen(ConsoleScreen):
         end = end_panel(self.view)
         room = FACTS_CELLS - MARGIN_CELLS if plan.is_large else width
         if end.is_over:
-            self.cycle.lines, self.elche.lines = end_lines(end, width=room), ()
+            self.cycle.lines = end_lines(end, width=room, height=plan.below_lines)
+            self.elche.lines = ()
             return
         cycle, elche = cycle_panel(self.view), elche_panel(self.view)
         if not plan.is_large:

@@ -154,7 +154,7 @@ def command(
     run = loaded.run
     mode = resolve_mode(run.mode).mode
     names = " and ".join(_PLAYED)
-    _require(mode in _PLAYED, "mode", mode, f"is not played, only {names}", "leave --mode out")
+    _require(mode in _PLAYED, "mode", mode.value, f"is not played, only {names}", "leave --mode out")
     profile = PaceProfile(
         batch_ms=read_numbers(speeds, field="speeds"),
         jitter=jitter,
@@ -183,7 +183,7 @@ def command(
     if as_json:
         write_json(summary_json(profile, played))
         return 0
-    for line in summary_lines(profile, played):
+    for line in summary_lines(profile, played, asked=windows, alive=len(world.alive)):
         write_line(line)
     if has_plot and len(played) > 1:
         write_line(draw_plot(played))

@@ -61,12 +61,24 @@ def lockstep_share(profile: PaceProfile) -> float:
     return len(profile.batch_ms) / slowest / sum(1 / ms for ms in profile.batch_ms)
 
 
-def summary_lines(profile: PaceProfile, played: Sequence[PlayedWindow]) -> list[str]:
-    """Return what the play came to."""
+def summary_lines(
+    profile: PaceProfile, played: Sequence[PlayedWindow], *, asked: int, alive: int
+) -> list[str]:
+    """Return what the play came to.
+
+    Args:
+        profile: what was played.
+        played: its windows.
+        asked: how many windows it should have had.
+        alive: ranks at its end.
+    """
     if not played:
         return ["no window was finished"]
     last = played[-1]
+    cause = "the clock's longest time has passed" if alive else "no rank is left"
+    short = f"over after {len(played)} of {asked} windows: {cause}"
     return [
+        *([short] if len(played) < asked else []),
         "",
         f"share of the ideal in the second half: {steady_share(played):.3f} "
         f"(averaging after every batch, as first: {lockstep_share(profile):.3f})",

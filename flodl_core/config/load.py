@@ -191,7 +191,7 @@ def _find_file(
     if named := env.get(ENV_CONFIG_FILE):
         return read_toml(Path(named))
     usual = (Path() if directory is None else directory) / FILE_NAME
-    return read_toml(usual) if usual.is_file() else None
+    return read_toml(usual) if usual.is_symlink() or usual.exists() else None
 
 
 def _from_environment(env: Mapping[str, str]) -> Values:

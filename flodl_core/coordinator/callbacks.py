@@ -63,7 +63,7 @@ def take_result(
     if wait.is_beside:
         record.spaced_from = record.progress_at = now
     if message.error is not None:
-        detail = f"{record.where} could not evaluate epoch {message.epoch}: {message.error}"
+        detail = f"{record.where} could not evaluate epoch {message.epoch + 1}: {message.error}"
         state.alert(Severity.WARN, "eval_failed", detail, rank=record.rank)
         state.callbacks.fail(record.rank)
         can_ask = state.callbacks.is_left(state.cohort.alive_ranks) and wait.tries < MOST_TRIES

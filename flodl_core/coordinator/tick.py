@@ -133,7 +133,7 @@ def stage_words(state: SchedulerState) -> str:
         )
         return f"cycle {state.cycle.cycle} is {phase}; not acknowledged by ranks: {missing}{where}"
     if state.evaluation is not None:
-        return f"rank {state.evaluation.target} evaluates epoch {state.evaluation.epoch}"
+        return f"rank {state.evaluation.target} evaluates epoch {state.evaluation.epoch + 1}"
     return _word_quiet(state)
 
 

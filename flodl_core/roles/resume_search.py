@@ -67,7 +67,7 @@ class Found:
         when = f", saved {meta.created_at}" if meta.created_at else ""
         return [
             *told,
-            f"goes on from {self.bundle.stem}: version {meta.sync_round}, epoch {meta.epoch}, "
+            f"goes on from {self.bundle.stem}: version {meta.sync_round}, epoch {meta.epoch + 1}, "
             f"step {meta.global_step}{when}",
         ]
 

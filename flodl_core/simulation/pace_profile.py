@@ -164,7 +164,7 @@ def _parts(text: str, field: str, form: str) -> list[str]:
 
 
 def _number(word: str, kind: Callable[[str], _T], field: str, expected: str) -> _T:
-    _require(not word.strip().startswith("-"), field, word, f"{expected}, 0 or more")
+    _require(not word.strip().startswith("-"), field, word, f"{expected} that is not negative")
     try:
         return kind(word)
     except ValueError:

@@ -45,6 +45,11 @@ def test_a_person_gets_lines_a_summary_and_a_plot(capsys):
     assert not any("\x1b" in line for line in lines)
 
 
+def test_a_play_that_ends_early_says_so_and_why(capsys):
+    assert run("--speeds", "5", "--death", "3:0", "--windows", "5", "--no-plot") == 0
+    assert "over after 2 of 5 windows: no rank is left" in capsys.readouterr().out.splitlines()
+
+
 def test_settings_of_a_run_are_settings_here(capsys, monkeypatch):
     monkeypatch.setenv("FLODL_ANCHOR", "7")
     assert run("--speeds", "10,10", "--windows", "1", "--json") == 0

@@ -1,5 +1,7 @@
 """The Window screen: every line within its width, whole numbers, the run's own words."""
 
+from dataclasses import replace
+
 import pytest
 from console_support import (
     FakeFeed,
@@ -107,6 +109,23 @@ def test_the_end_stands_whole_at_every_width(width: int) -> None:
     assert panel.title in words
     assert panel.reason in words
     assert all(advice.split("/")[0] in words for advice in panel.advice)
+
+
+@pytest.mark.parametrize("height", [1, 4, 9])
+def test_an_end_that_does_not_fit_says_how_much_is_left_out_and_where_it_stands(
+    height: int,
+) -> None:
+    panel = end_panel(view_of("failed", at_s=100_000.0))
+    whole = end_lines(panel, width=60)
+    assert end_lines(panel, width=60, height=len(whole)) == whole
+    *kept, last = end_lines(panel, width=60, height=height)
+    assert tuple(kept) == whole[: height - 1]
+    assert text_of(last) == f"… {len(whole) - height + 1} more lines on screen 1, End"
+
+
+def test_a_long_name_of_a_metric_stands_apart_from_its_value() -> None:
+    panel = replace(end_panel(view_of("failed", at_s=1e5)), facts=(("nats/char", "1.336"),))
+    assert text_of(end_lines(panel, width=60)[-1]) == "nats/char 1.336"
 
 
 @given(

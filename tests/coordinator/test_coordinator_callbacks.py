@@ -208,7 +208,7 @@ def test_an_evaluation_that_raises_is_asked_of_others_and_said():
     made.run()
     assert made.evaluated == [(0, 0), (1, 0)]
     (alert,) = [a for a in of(made.said, RaiseAlert) if a.alert_class == "eval_failed"]
-    assert "could not evaluate epoch 0: OutOfMemoryError" in alert.detail
+    assert "could not evaluate epoch 1: OutOfMemoryError" in alert.detail
     assert epochs_of(made)[0].metric == 1.5
 
 

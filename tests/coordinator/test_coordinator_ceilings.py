@@ -166,7 +166,7 @@ def test_the_ceiling_of_a_callback_is_a_stall(mode):
         script.metrics(rank, 2 * batches)
     script.wait(300.0, beating=(0, 1))
     said = script.wait(0.1, beating=(0, 1))
-    assert stalled(said, "rank 0 evaluates epoch 0")
+    assert stalled(said, "rank 0 evaluates epoch 1")
     assert of(said, DumpRankStack) == [DumpRankStack(0)]
     assert said.index(DumpRankStack(0)) < said.index(of(said, SaveBundle)[0])
 

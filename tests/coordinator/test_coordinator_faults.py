@@ -473,7 +473,7 @@ def test_an_evaluation_that_never_ends_is_a_stall():
     script.metrics(0, 2)
     script.forget()
     script.wait(301.0, beating=(0,))
-    assert "rank 0 evaluates epoch 0" in of(script.said, RaiseAlert)[0].detail
+    assert "rank 0 evaluates epoch 1" in of(script.said, RaiseAlert)[0].detail
 
 
 @pytest.mark.slow

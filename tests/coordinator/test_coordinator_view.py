@@ -166,7 +166,7 @@ def test_an_evaluation_that_lasts_is_shown_with_its_rank():
     script.wait(6.0, beating=(0,))
     wait = view(script).waits[0]
     assert (wait.rank, wait.host) == (0, "red")
-    assert wait.phase == "callback: rank 0 evaluates epoch 0"
+    assert wait.phase == "callback: rank 0 evaluates epoch 1"
 
 
 def test_the_age_of_a_phase_is_what_the_rank_says_of_it():

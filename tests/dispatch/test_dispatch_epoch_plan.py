@@ -44,12 +44,12 @@ def test_an_event_names_its_pass_its_split_and_its_tail():
     span = span_event(3, 103, splits=4, batch_size=8)
     assert (span.pass_index, span.split) == (0, 3)
     assert (span.whole, span.tail) == (Range(78, 24), Range(102, 1))
-    assert span.label == "3 (pass 0, split 4/4)"
+    assert span.label == "4 (pass 1, split 4/4)"
     assert span_event(4, 103, splits=4, batch_size=8).pass_index == 1
 
 
 def test_an_event_without_splits_is_labelled_by_its_number():
-    assert span_event(2, 100, splits=1, batch_size=10).label == "2"
+    assert span_event(2, 100, splits=1, batch_size=10).label == "3"
 
 
 @given(SIZES, st.integers(0, 40))

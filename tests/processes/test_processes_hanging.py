@@ -73,9 +73,9 @@ def test_an_evaluation_that_hangs_ends_the_run_with_the_last_commit(launch, plac
     assert run.finish(LONG_S) == 1
     assert meta_of(run.stem)["reason"] == "reduce_stall"
     assert meta_of(run.stem)["samples_trained"] == SAMPLES
-    shown = run.until_said("wait", "callback: rank 0 evaluates epoch 0")
+    shown = run.until_said("wait", "callback: rank 0 evaluates epoch 1")
     assert "then the last commit is saved and the run ends" in shown
-    alert = run.until_said("alert", "rank 0 evaluates epoch 0")
+    alert = run.until_said("alert", "rank 0 evaluates epoch 1")
     assert f"(ceiling {CEILING_S} s)" in alert
     told = events(run.directory, "stack")[0]
     assert told["rank"] == 0
