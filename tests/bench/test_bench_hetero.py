@@ -5,6 +5,8 @@ import argparse
 import pytest
 from cadence_run import measure_share, pace_of, window_rates
 from hetero_tally import Tally
+from jitter_job import Waits
+from recipe_share import Shares
 
 
 def filled(tmp_path):
@@ -45,6 +47,27 @@ def test_a_window_begins_with_its_first_batch_of_any_rank(tmp_path):
     tally = filled(tmp_path)
     assert tally.windows_done() == 2
     assert window_rates(tally) == [(0, 4, [2, 1]), (4, 12, [2, 2])]
+
+
+def test_jittered_waits_stay_in_their_part_around_the_mean_and_come_again():
+    waits = Waits(10.0, 0.2, 3)
+    drawn = [waits.next_s() for _ in range(4000)]
+    assert min(drawn) >= 0.008
+    assert max(drawn) <= 0.012
+    assert sum(drawn) / len(drawn) == pytest.approx(0.010, rel=0.01)
+    again = Waits(10.0, 0.2, 3)
+    assert [again.next_s() for _ in range(5)] == drawn[:5]
+
+
+def test_shares_are_told_as_medians_with_their_range(capsys):
+    words = argparse.Namespace(steps="5,60", overhead_targets="0.02", modes="a,b", jitter=0.2)
+    shares = Shares(words)
+    shares.found = {"a, target 0.02": [0.9, 0.97, 0.95], "DDP": [0.2]}
+    shares.print_table()
+    out = capsys.readouterr().out
+    assert "| 5,60 ms, jitter 0.2 | share, median |" in out
+    assert "| a, target 0.02 | 0.950 | 0.900 to 0.970 | 3 |" in out
+    assert "| DDP | 0.200 | 0.200 to 0.200 | 1 |" in out
 
 
 @pytest.mark.slow
