@@ -12,7 +12,7 @@ from collections import Counter
 
 from flodl_core.ids import Mode
 from flodl_core.simulation.rules import SimulationFailure
-from flodl_core.simulation.scenario import SIMULATED
+from flodl_core.simulation.scenario import ON_NCCL, SIMULATED
 from flodl_core.simulation.simulate import simulate, simulate_resumed
 
 
@@ -31,12 +31,14 @@ def main(argv: list[str] | None = None) -> int:
     """Simulate the seeds that the arguments name; 1 if a rule was broken, else 0."""
     parser = argparse.ArgumentParser(prog="python -m flodl_core.simulation", description=__doc__)
     parser.add_argument("--seeds", type=_parse_seeds, default=range(300), metavar="A:B")
-    parser.add_argument("--mode", type=Mode, choices=SIMULATED, default=Mode.CPU_SYNC)
+    parser.add_argument("--mode", type=Mode, choices=(*SIMULATED, *ON_NCCL), default=Mode.CPU_SYNC)
     parser.add_argument(
         "--resumed", action="store_true", help="go on from each run's newest bundle in another"
     )
     parser.add_argument("--verbose", action="store_true", help="one line a seed")
     given = parser.parse_args(argv)
+    if given.resumed and given.mode in ON_NCCL:
+        parser.error("--resumed is for the modes through the root")
     ends: Counter[str] = Counter()
     failed = 0
     for seed in given.seeds:

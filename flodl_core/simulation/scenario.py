@@ -19,7 +19,10 @@ from flodl_core.simulation.tiny_model import PARAMS_A_BUCKET
 from flodl_core.units import Seconds
 
 SIMULATED = (Mode.CPU_SYNC, Mode.CPU_CADENCE, Mode.CPU_ASYNC)
-"""Modes that a simulated run can have."""
+"""Modes that a simulated run through the root can have."""
+
+ON_NCCL = (Mode.NCCL_SYNC, Mode.NCCL_CADENCE)
+"""Modes whose runs are drawn event by event (`nccl_world`), without hosts' faults or links."""
 
 IN_A_HOST = Delays(0.0002, 0.002, 0.05)
 BETWEEN_HOSTS = Delays(0.003, 0.05, 0.05)

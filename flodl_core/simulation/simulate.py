@@ -10,6 +10,7 @@ from typing import Final
 
 from flodl_core.ids import Mode
 from flodl_core.simulation.draws import draw_scenario
+from flodl_core.simulation.nccl_world import NcclWorld
 from flodl_core.simulation.outcome import Outcome
 from flodl_core.simulation.rules import SimulationFailure
 from flodl_core.simulation.scenario import SIMULATED, Scenario
@@ -27,7 +28,8 @@ def simulate(seed: int, mode: Mode = Mode.CPU_SYNC) -> Outcome:
     Raises:
         SimulationFailure: a rule did not hold; the text begins with the seed.
     """
-    return run_scenario(draw_scenario(seed, mode))
+    scenario = draw_scenario(seed, mode)
+    return run_on_nccl(scenario) if mode.uses_nccl else run_scenario(scenario)
 
 
 def simulate_resumed(seed: int, mode: Mode = Mode.CPU_SYNC) -> Outcome | None:
@@ -77,7 +79,16 @@ def run_scenario(scenario: Scenario) -> Outcome:
     return _drive(World(scenario))
 
 
-def _drive(world: World) -> Outcome:
+def run_on_nccl(scenario: Scenario) -> Outcome:
+    """Run a scenario of a mode on NCCL to its end; its faults are drawn by the world.
+
+    Raises:
+        SimulationFailure: a rule did not hold, or a machine raised.
+    """
+    return _drive(NcclWorld(scenario))
+
+
+def _drive(world: World | NcclWorld) -> Outcome:
     try:
         return world.run()
     except Exception as error:

@@ -207,6 +207,9 @@ class NcclRounds(RankRounds):
     def publish(self, action: WriteCheckpoint) -> str | None:
         """Take part in the cycles of the root in which one rank brings the consensus.
 
+        What was committed last, that is: after an average in which nobody was finite, ranks
+        hold something else. Where no buffer is kept, there is only what they hold.
+
         An outer velocity goes before it, once there is one. To be called between an average
         and the next batch, by all ranks.
 
@@ -226,9 +229,11 @@ class NcclRounds(RankRounds):
                 self._download(memory.velocity, slot.params)
             is_whole = self._move_region(velocity_up(cycle), brings=brings)
         if brings:
-            self._lay_out()
-            self._download(self._regions.params, slot.params)
-            torch.from_numpy(slot.buffers).copy_(self._regions.buffers)
+            committed = self._regions.kept_params if memory is None else memory.previous
+            if self._regions.in_place:
+                self._lay_out()
+            self._download(committed, slot.params)
+            torch.from_numpy(slot.buffers).copy_(self._regions.kept_buffers)
         is_whole &= self._move_region(cycle, brings=brings)
         if brings and not is_whole:
             return "the launcher did not take this rank's values as a whole"
