@@ -114,16 +114,13 @@ class Fabric(Protocol):
         """
 
     def begin(self) -> None:
-        """Order what is enqueued from here on behind training."""
+        """Enqueue everything behind training from here on, where collectives are enqueued."""
 
     def end(self) -> None:
-        """Order training behind what was enqueued so far."""
-
-    def enqueuing(self) -> AbstractContextManager[None]:
-        """Have torch enqueue what is called inside where collectives are enqueued."""
+        """Enqueue everything where training is from here on, behind what was enqueued so far."""
 
     def syncing(self) -> AbstractContextManager[None]:
-        """Begin, enqueue, end."""
+        """Begin, and end."""
 
     def mark(self) -> Mark:
         """Return a mark behind all that was enqueued so far; a few of the newest are good."""

@@ -199,9 +199,8 @@ class CollectiveCycle:
         spans, memory = self._spans_of(pending, flags), self.regions.outer
         if memory is not None and self.regions.in_place:
             # what came has been stepped already, and the velocity came with it
-            with self.fabric.enqueuing():
-                memory.previous.copy_(self.regions.params)
-                took_buffers = self._take_buffers()
+            memory.previous.copy_(self.regions.params)
+            took_buffers = self._take_buffers()
             memory.steps_next = True
             return CycleEnd(
                 cycle=pending,
@@ -242,8 +241,7 @@ class CollectiveCycle:
             self._look()
         self._is_prepared = False
         counts.send()
-        with self.fabric.enqueuing():
-            counts.device[2 * world + self.rank].copy_(self._sick)
+        counts.device[2 * world + self.rank].copy_(self._sick)
 
         def enqueue(comm: Collective) -> None:
             comm.sum_plain(counts.device)
@@ -261,8 +259,7 @@ class CollectiveCycle:
         )
 
     def _look(self) -> None:
-        with self.fabric.enqueuing():
-            self._adopter.look((self.regions.params, self.regions.buffers), self._sick)
+        self._adopter.look((self.regions.params, self.regions.buffers), self._sick)
 
     def _tallies(self, found: F64) -> tuple[RankTally, ...]:
         """Read the counts: a rank whose health is NaN declared, and adds nothing."""
@@ -286,14 +283,13 @@ class CollectiveCycle:
         regions, n = self.regions, count.mine.n
         factor = gamma_mass(n, claim.gamma) / count.mass
         self.keeper.risk(is_damaged=regions.in_place)
-        with self.fabric.enqueuing():
-            params = pairs_of(regions.params, regions.kept_params, spans, factor=factor)
-            buffers = pairs_of(
-                regions.buffers,
-                regions.kept_buffers,
-                buffer_spans(self.geometry),
-                factor=mover_mass(n),
-            )
+        params = pairs_of(regions.params, regions.kept_params, spans, factor=factor)
+        buffers = pairs_of(
+            regions.buffers,
+            regions.kept_buffers,
+            buffer_spans(self.geometry),
+            factor=mover_mass(n),
+        )
         if params:
             yield from self._enter(
                 "PARAM",
@@ -339,9 +335,8 @@ class CollectiveCycle:
         outcome = SyncOutcome.DECLINED if declared else SyncOutcome.COMMITTED
         divergence: Divergence | None = None
         is_unstepped = False
-        with self.fabric.enqueuing():
-            took_buffers = self._take_buffers()
-            is_measured = self._take_params(spans)
+        took_buffers = self._take_buffers()
+        is_measured = self._take_params(spans)
         if is_measured:
             pre, post, apart, fault = self._read_sums()
             is_unstepped = bool(fault)

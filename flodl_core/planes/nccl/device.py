@@ -11,7 +11,6 @@ TCP between them, and nothing encrypts it.
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,6 +69,7 @@ class DeviceFabric:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._behind, self._ahead, *self._marks = (_new_event() for _ in range(2 + _KEPT_MARKS))
         self._turn = 0
+        self._training = torch.cuda.current_stream(device)
 
     @property
     def device(self) -> torch.device:
@@ -89,27 +89,24 @@ class DeviceFabric:
         return DeviceCollective(self._library, uid, place, size=size, stream=self._stream)
 
     def begin(self) -> None:
-        """Have the plane's stream wait for training."""
-        self._behind.record(torch.cuda.current_stream(self._device))
+        """Go over to the plane's stream, behind training."""
+        self._training = torch.cuda.current_stream(self._device)
+        self._behind.record(self._training)
         self._stream.wait_event(self._behind)
+        torch.cuda.set_stream(self._stream)
 
     def end(self) -> None:
-        """Have training wait for the plane's stream."""
+        """Go back to training's stream, behind what was enqueued."""
         self._ahead.record(self._stream)
-        torch.cuda.current_stream(self._device).wait_event(self._ahead)
-
-    def enqueuing(self) -> AbstractContextManager[None]:
-        """Put what torch enqueues inside on the plane's stream."""
-        context: AbstractContextManager[None] = torch.cuda.stream(self._stream)
-        return context
+        self._training.wait_event(self._ahead)
+        torch.cuda.set_stream(self._training)
 
     @contextlib.contextmanager
     def syncing(self) -> Iterator[None]:
         """Put what is enqueued inside on the plane's stream, between training and training."""
         self.begin()
         try:
-            with self.enqueuing():
-                yield
+            yield
         finally:
             self.end()
 
@@ -123,8 +120,7 @@ class DeviceFabric:
     def mirror(self, count: int) -> Mirror:
         """Return numbers in pinned memory and on the GPU."""
         out, back = torch.zeros((2, count), dtype=torch.float64, pin_memory=True).unbind()
-        with self.enqueuing():
-            return _PinnedMirror(out, back, torch.zeros_like(out, device=self._device), self)
+        return _PinnedMirror(out, back, torch.zeros_like(out, device=self._device))
 
 
 def _new_event() -> torch.cuda.Event:
@@ -138,7 +134,6 @@ class _PinnedMirror:
     out: torch.Tensor
     back: torch.Tensor
     device: torch.Tensor
-    fabric: DeviceFabric
 
     @property
     def sent(self) -> F64:
@@ -154,13 +149,11 @@ class _PinnedMirror:
 
     def send(self) -> None:
         """Enqueue pinned ▶ GPU."""
-        with self.fabric.enqueuing():
-            self.device.copy_(self.out, non_blocking=True)
+        self.device.copy_(self.out, non_blocking=True)
 
     def fetch(self) -> None:
         """Enqueue GPU ▶ pinned."""
-        with self.fabric.enqueuing():
-            self.back.copy_(self.device, non_blocking=True)
+        self.back.copy_(self.device, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,10 +78,6 @@ class LoopbackFabric:
     def end(self) -> None:
         """Do nothing, as `begin`."""
 
-    def enqueuing(self) -> AbstractContextManager[None]:
-        """Do nothing, as `begin`."""
-        return contextlib.nullcontext()
-
     def syncing(self) -> AbstractContextManager[None]:
         """Do nothing, as `begin`."""
         return contextlib.nullcontext()

@@ -29,8 +29,9 @@ from flodl_core.planes.nccl.fused import PIECE_VALUES, SUMS, spread_of, square_s
 from flodl_core.reduce.buckets import Run
 from flodl_core.reduce.outer import NesterovMomentum, OuterMomentum
 
-_BLOCK: Final = 1024
-_PROGRAMS: Final = 2048
+_BLOCK: Final = 2048
+_WARPS: Final = 8
+_PROGRAMS: Final = 1056
 
 
 @dataclass(slots=True)
@@ -159,6 +160,7 @@ class OuterAdopter:
                 LOOKS_ONLY=looks,
                 BLOCK=_BLOCK,
                 PROGRAMS=_PROGRAMS,
+                num_warps=_WARPS,
                 enable_fp_fusion=False,
             )
             return int(programs)
