@@ -18,6 +18,7 @@ from flodl_core.config.rules import (
     review_label,
     review_token,
 )
+from flodl_core.config.run_rules import review_interface
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
 from flodl_core.config.values import Ceiling, Lowered, Words
 
@@ -39,6 +40,8 @@ class AgentConfig(Settings):
     """Largest piece of a batch that this host's ranks compute at once."""
     loader_workers: int | None = Field(default=None, ge=0, le=MAX_LOADER_WORKERS, examples=[2])
     """Processes that read samples for each rank of this host; the job's own if not set."""
+    nccl_interface: str | None = Field(default=None, examples=["eth0"])
+    """Network interface of this host that NCCL uses between hosts; its own choice if not set."""
     token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
     """Join token of the run, 32 hex characters; with --tls the fingerprint follows a dot."""
     token_file: Path | None = Field(default=None, examples=["token"])
@@ -62,6 +65,7 @@ class AgentConfig(Settings):
         review_label("host", self.host)
         review_devices(self.devices)
         review_destination("ssh", self.ssh)
+        review_interface("nccl_interface", self.nccl_interface)
         review_token("token", self.token, fix=JOIN_FIX, may_pin=True)
         review_fingerprint("tls_fingerprint", self.tls_fingerprint)
         return self

@@ -5,9 +5,14 @@ What it is not: types and ranges of one setting; those are in `schema`.
 Who drives it: `schema` when it builds the table of a run.
 """
 
+import re
+from typing import Final
+
 from flodl_core.config.rules import GIVEN
 from flodl_core.errors import ConfigError
 from flodl_core.ids import InnerState, OuterKind
+
+_INTERFACES: Final = re.compile(r"[\^=]?[\w.@:-]{1,64}(,[\w.@:-]{1,64})*")
 
 
 def review_ranks(*, ranks: int | None, hosts: int, ranks_per_host: int | None) -> None:
@@ -70,6 +75,24 @@ def review_outer(
                 source=GIVEN,
                 fix="set outer to slowmo or nesterov too, or leave this out",
             )
+
+
+def review_interface(field: str, text: str | None) -> None:
+    """Refuse what NCCL would not take for interfaces.
+
+    Raises:
+        ConfigError: it is blank, or holds what no name of an interface does.
+    """
+    if text is None or _INTERFACES.fullmatch(text):
+        return
+    raise ConfigError(
+        field,
+        text,
+        "is no interface: a name such as eth0, or several with commas; ^ before them leaves "
+        "those out, = takes them to the letter",
+        source=GIVEN,
+        fix="give one that `ip link` shows",
+    )
 
 
 def review_on_event(*, classes: tuple[str, ...], command: str | None) -> None:

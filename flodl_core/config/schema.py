@@ -34,6 +34,7 @@ from flodl_core.config.rules import (
 )
 from flodl_core.config.run_rules import (
     review_heartbeats,
+    review_interface,
     review_on_event,
     review_outer,
     review_ranks,
@@ -176,6 +177,9 @@ class RunConfig(Settings):
     )
     """GPU memory on NCCL: full keeps one model for the consensus; none keeps nothing, measures no
     divergence, and a death inside an average ends the run with its newest checkpoint."""
+    nccl_interface: str | None = Field(default=None, examples=["eth0"])
+    """Network interface of the launcher's host that NCCL uses between hosts; its own choice if
+    not set."""
     sample_log: Annotated[str | None, BeforeValidator(switch_or_path)] = Field(
         default=None, examples=["auto"]
     )
@@ -230,6 +234,7 @@ class RunConfig(Settings):
         review_outer(
             self.outer, lr=self.outer_lr, momentum=self.outer_momentum, inner=self.inner_state
         )
+        review_interface("nccl_interface", self.nccl_interface)
         review_anchors(self.min_anchor, self.max_anchor)
         review_guard(self.guard)
         read_speed_ratio(self.speed_ratio)

@@ -25,6 +25,8 @@ from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, PARENT_PID_VARIABLE
 from flodl_core.units import Seconds
 
 DATA_VARIABLE: Final = "FLODL_DATA"
+INTERFACE_VARIABLE: Final = "NCCL_SOCKET_IFNAME"
+"""NCCL's own; it is read when its library is first used in a process."""
 """Where the job finds the directory of this host's data."""
 
 EVICTION_S: Final = 10.0
@@ -183,15 +185,18 @@ def own_environment() -> dict[str, str]:
     return dict(os.environ)
 
 
-def job_environment(data: Path | None) -> dict[str, str]:
+def job_environment(data: Path | None, *, interface: str | None = None) -> dict[str, str]:
     """Return the same for a child that builds the job, with where this host keeps its data.
 
     Args:
         data: this host's directory of data; None leaves what the environment says.
+        interface: what NCCL is to use between hosts, likewise.
     """
     env = own_environment()
     if data is not None:
         env[DATA_VARIABLE] = str(data.absolute())
+    if interface is not None:
+        env[INTERFACE_VARIABLE] = interface
     return env
 
 

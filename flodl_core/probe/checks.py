@@ -5,6 +5,7 @@ What it is not: the looking (`machine`, `roles.probing`, `reach`).
 Who drives it: `flodl probe`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -145,9 +146,26 @@ def _driver(machine: MachineFacts) -> Check:
     )
 
 
+def pick_interface(interfaces: Sequence[str]) -> str | None:
+    """Return which interface NCCL takes between hosts where none is named; None if there is none.
+
+    InfiniBand's first, then whatever is neither Docker's nor the loopback, then those (NCCL
+    user guide, NCCL_SOCKET_IFNAME).
+    """
+
+    def last(name: str) -> int:
+        ranks = {"ib": 0, "docker": 2, "lo": 3}
+        return next((place for start, place in ranks.items() if name.startswith(start)), 1)
+
+    return min(interfaces, key=last, default=None)
+
+
 def _nccl(facts: TorchFacts, machine: MachineFacts) -> Check:
     if facts.nccl is not None and machine.nccl4py is not None:
+        between = pick_interface(machine.interfaces)
         detail = f"{facts.nccl}, nccl4py {machine.nccl4py}"
+        if between is not None:
+            detail += f"; between hosts over {between}, unless --nccl-interface names another"
         return Check(name="NCCL", finding=Finding.OK, detail=detail)
     missing = "torch has none" if facts.nccl is None else "nccl4py is not installed"
     return Check(

@@ -8,6 +8,7 @@ Who drives it: `flodl probe`, and the placed process of another host.
 import os
 import platform
 import shutil
+import socket
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from flodl_core.units import KIB
 
 _MEMORY = Path("/proc/meminfo")
+_NETWORK = Path("/sys/class/net")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class MachineFacts:
     """Version of NVIDIA's driver."""
     nccl4py: str | None
     """Version of the binding that the NCCL modes need; None where it is not installed."""
+    interfaces: tuple[str, ...] = ()
+    """Network interfaces that are up, in the system's order."""
 
 
 def read_machine(directory: Path, *, flodl: str) -> MachineFacts:
@@ -57,6 +61,7 @@ def read_machine(directory: Path, *, flodl: str) -> MachineFacts:
         disk_free_bytes=_disk_free(directory),
         driver=driver_version(),
         nccl4py=_installed("nccl4py"),
+        interfaces=_interfaces(),
     )
 
 
@@ -73,6 +78,22 @@ def driver_version() -> str | None:
     except Exception:  # of kinds of its own, or there is no such library
         return None
     return found.decode() if isinstance(found, bytes) else str(found)
+
+
+def _interfaces() -> tuple[str, ...]:
+    """Return what is up, or does not say."""
+    try:
+        names = [name for _, name in socket.if_nameindex()]
+    except OSError:
+        return ()
+    return tuple(name for name in names if _state_of(name) != "down")
+
+
+def _state_of(interface: str) -> str:
+    try:
+        return (_NETWORK / interface / "operstate").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 def _cores() -> int:

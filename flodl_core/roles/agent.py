@@ -164,7 +164,7 @@ class Agent:
             save_path=str(self._directory.checkpoint_stem),
             log_path=self._directory.log_path,
             output_path=self._directory.output_path,
-            env=job_environment(self._config.data),
+            env=job_environment(self._config.data, interface=self._config.nccl_interface),
             is_verbose=self._is_verbose,
             has_relay=True,
         )

@@ -107,7 +107,7 @@ class RunRoom:
         self._directory = directory
         self._host_names = hosts.names
         self._start_mode = None if window.min_rank_start == 1 else window.start_mode
-        env = job_environment(plan.config.data)
+        env = job_environment(plan.config.data, interface=plan.config.nccl_interface)
         level = Level.DEBUG if hosts.is_verbose else Level.INFO
         hidden = (secrets.token.hex(), operator_token(secrets.token))
         self._records = make_records(plan, directory, env, secrets=hidden, level=level)

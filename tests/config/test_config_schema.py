@@ -19,7 +19,7 @@ run: max_anchor pin_counts max_batch_diff late_factor overshoot easgd_alpha guar
 run: guard_timeout_s meta relax_up
 run: speed_ratio partition_ratios callback_rank eval_every epochs epoch_splits batch_size
 run: micro_batch loader_workers seed gamma outer outer_lr outer_momentum inner_state
-run: wire_dtype nccl_scratch
+run: wire_dtype nccl_scratch nccl_interface
 run: sample_log save_path checkpoint_every_s checkpoint_every_epochs keep_checkpoints resume
 run: max_failure
 run: stop_grace_s heartbeat_interval_s heartbeat_timeout_s progress_timeout_s first_batch_timeout_s
@@ -28,8 +28,8 @@ run: on_event on_event_classes
 join: min_rank_start join_timeout_s target_ranks max_join_timeout_s start_mode bind port
 join: advertise open_admission require_token token tls tls_identity insecure_nccl
 join: handshake_timeout_s
-agent: controller job host ranks devices micro_batch loader_workers token token_file
-agent: tls_fingerprint data persist ssh run_dir inspect_timeout_s
+agent: controller job host ranks devices micro_batch loader_workers nccl_interface
+agent: token token_file tls_fingerprint data persist ssh run_dir inspect_timeout_s
 net: timeout_scale
 """
 
@@ -190,6 +190,7 @@ def test_every_refusal_of_the_window_says_why_and_what_to_do(values, field, reas
         ({"heartbeat_timeout_s": 1.5}, "heartbeat_timeout_s", "at least 2"),
         ({"on_event_classes": ("rank_lost",)}, "on_event_classes", "on_event"),
         ({"outer_lr": 0.5}, "outer_lr", "slowmo or nesterov"),
+        ({"nccl_interface": "eth 0"}, "nccl_interface", "ip link"),
         ({"outer": "avg", "outer_momentum": 0.5}, "outer_momentum", "slowmo or nesterov"),
         ({"inner_state": "fresh"}, "inner_state", "slowmo or nesterov"),
         ({"devices": ("tpu:0",)}, "devices", "cuda:N"),

@@ -1,11 +1,14 @@
 """What is wrong with a machine, and what to do about it."""
 
+import pytest
+
 from flodl_core.probe.checks import (
     Finding,
     check_clock,
     check_machine,
     check_torch,
     has_errors,
+    pick_interface,
 )
 from flodl_core.probe.facts import DeviceProbe, TorchFacts
 from flodl_core.probe.machine import MachineFacts, read_machine
@@ -100,3 +103,17 @@ def test_this_machine_is_read_without_torch(tmp_path):
     assert facts.disk_free_bytes is not None
     assert facts.disk_free_bytes > 0
     assert facts.memory_free_bytes is None or facts.memory_free_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "picked"),
+    [
+        (("lo", "docker0", "eth0", "ib0"), "ib0"),
+        (("lo", "docker0", "eth1", "eth0"), "eth1"),
+        (("lo", "docker0"), "docker0"),
+        (("lo",), "lo"),
+        ((), None),
+    ],
+)
+def test_nccl_prefers_infiniband_and_takes_docker_and_the_loopback_last(interfaces, picked):
+    assert pick_interface(interfaces) == picked

@@ -81,8 +81,11 @@ def test_either_plane_trains_the_same_parameters(start: Start) -> None:
 @pytest.mark.parametrize("mode", ["nccl_cadence", "nccl_sync"])
 def test_ranks_that_are_killed_until_one_is_left(start: Start, mode: str) -> None:
     """Two go on, every sample is trained once at most, and the last one is saved."""
-    run = start(*JOB, "--epochs", "100000", "--ranks", "3", "--mode", mode, "--step-ms", "5")
+    words = ("--epochs", "100000", "--ranks", "3", "--step-ms", "5", "--nccl-interface", "lo")
+    run = start(*JOB, *words, "--mode", mode)
     run.until_trained(SAMPLES)
+    environment = Path(f"/proc/{run.process('rank1').pid}/environ").read_bytes().split(b"\0")
+    assert b"NCCL_SOCKET_IFNAME=lo" in environment
     run.kill("rank1")
     alert = run.until_said("alert", "rank 1")
     assert "SIGKILL" in alert
