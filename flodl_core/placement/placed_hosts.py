@@ -186,7 +186,7 @@ class PlacedHosts:
         """Return the words of `flodl join` on that host."""
         worker = host.worker
         words = ["--host", host.label, "--job", self._job_of(host)]
-        words += ["--devices", _as_given(devices), "--ranks", str(len(devices))]
+        words += ["--devices", _as_given(devices), "--ranks", str(len(devices)), "--no-persist"]
         if worker.micro_batch is not None:
             words += ["--micro-batch", str(worker.micro_batch)]
         if worker.loader_workers is not None:

@@ -193,6 +193,7 @@ async def _prepare(
                 job=LocalJob(ref=named.ref, path=named.path, facts=facts),
                 job_text=_job_for_children(named, run.job),
                 placed=placed.hosts if placed is not None else None,
+                may_miss_placed=join.min_rank_start is not None,
                 config_file=loaded.config_file,
                 is_verbose=talk.is_verbose,
             ),

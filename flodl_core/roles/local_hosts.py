@@ -152,6 +152,7 @@ class AgentChildren:
                     str(self._token_path),
                     "--run-dir",
                     str(self._run_dir),
+                    "--no-persist",
                     *words,
                 ),
                 env=self._env,

@@ -39,6 +39,7 @@ from flodl_core.telemetry.recorder import RunRecorder
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.sample_log import SampleLog
 from flodl_core.telemetry.state import JoinSettings
+from flodl_core.telemetry.summary import RunSummary, summary_json
 from flodl_core.training.job_name import FILE
 from flodl_core.wire.handshake import operator_token
 
@@ -268,6 +269,14 @@ def join_settings(plan: RunPlan, join: JoinConfig, window: WindowConfig, port: i
         line=None if window.min_rank_start == 1 else shlex.join(words),
         is_open=join.admits_openly,
     )
+
+
+def keep_summary(summary: RunSummary, directory: RunDirectory, say: Callable[[str], None]) -> None:
+    """Write the summary into the run's directory; a full disk costs the file, not the run's end."""
+    try:
+        directory.write_summary(summary_json(summary, indent=2))
+    except ConfigError as error:
+        say(f"warning: summary.json is missing: {error.reason}")
 
 
 def make_placer(envelope: Envelope) -> Place:

@@ -52,6 +52,7 @@ from flodl_core.roles.run_parts import (
     advertised,
     dialled_host,
     join_settings,
+    keep_summary,
     make_facts,
     make_http,
     make_ledger,
@@ -68,7 +69,7 @@ from flodl_core.roles.window import JoinWindow, RefusedHost, Secrets, WindowRepo
 from flodl_core.telemetry.logs import Level
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.state import EndState, StateDocument
-from flodl_core.telemetry.summary import RunSummary, summarize, summary_json
+from flodl_core.telemetry.summary import RunSummary, summarize
 from flodl_core.units import Seconds
 from flodl_core.wire.handshake import operator_token
 
@@ -239,8 +240,7 @@ class RunRoom:
             f"its directory is {self._directory.path}"
         )
         if self._start_mode is not None:
-            address = advertised(self._join, number)
-            token_path = self._directory.token_path
+            address, token_path = advertised(self._join, number), self._directory.token_path
             self._say(f"to add a host: flodl join {address} --token-file {token_path}")
         return port
 
@@ -386,7 +386,7 @@ class RunRoom:
             samples_tail=self._controller.tail_samples(clock.now()) if self._controller else 0,
             sample_log=str(sample_log.path) if sample_log else None,
         )
-        self._directory.write_summary(summary_json(summary, indent=2))
+        keep_summary(summary, self._directory, self._say)
         self._log.close()
         return finished.exit_code, summary
 

@@ -48,6 +48,8 @@ class HostPlan:
     is_verbose: bool
     placed: PlacedHosts | None = None
     """Hosts on other machines that have passed their preflight."""
+    may_miss_placed: bool = False
+    """Whether the window stays open when one of those ends before the world has formed."""
     config_file: Path | None = None
     """The settings file that was read, for the agents on this machine."""
 
@@ -93,6 +95,7 @@ class StartedHosts:
         self._env = env
         self._log = log
         self._agents: AgentChildren | None = None
+        self._given_up: set[HostName] = set()
 
     def start(
         self,
@@ -204,13 +207,23 @@ class StartedHosts:
         while ledger.phase in _OPEN:
             if any(member.host == host for member in ledger.members):
                 return True
+            if host in self._given_up:
+                return False
             await anyio.sleep(_JOIN_LOOK_S)
         return False
 
     def _agent_ended(self, host: HostName, ended: str) -> None:
-        self._placed_ended(host, ended, _last_line(self._directory.output_path(f"{host}-agent")))
+        self._ended(host, ended, _last_line(self._directory.output_path(f"{host}-agent")))
 
     def _placed_ended(self, host: HostName, ended: str, said: str) -> None:
+        """Take the end of a placed host; one that may be missed is waited for no more."""
+        if self._hosts.may_miss_placed and self._window.ledger.phase in _OPEN:
+            self._given_up.add(host)
+            self._log.warning("host_given_up", host=host, status=ended, said=said)
+        else:
+            self._ended(host, ended, said)
+
+    def _ended(self, host: HostName, ended: str, said: str) -> None:
         self._log.info("agent_ended", host=host, status=ended)
         if self._window.ledger.phase in _OPEN:
             self._window.take(

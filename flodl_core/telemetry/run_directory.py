@@ -14,6 +14,7 @@ lock however the launcher ends, so a run that was killed is never taken for one
 that goes on.
 """
 
+import contextlib
 import fcntl
 import json
 import os
@@ -283,9 +284,25 @@ def _read(path: Path) -> str | None:
 
 
 def _write_whole(path: Path, text: str, mode: int) -> None:
+    """Write a file of a run, whole or not at all.
+
+    Raises:
+        ConfigError: it cannot be written; the disk may be full.
+    """
     part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)
-    part.replace(path)
+    try:
+        part.unlink(missing_ok=True)
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        part.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise ConfigError(
+            "run_dir",
+            str(path.parent),
+            f"cannot write {path.name} there ({error.strerror})",
+            source="resolved",
+            fix="make room, or give another directory with --run-dir",
+        ) from error

@@ -154,6 +154,7 @@ def slurm(place: Path) -> Iterator[dict[str, str]]:
         "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
         "JobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\n"
         "SelectTypeParameters=CR_CPU\nReturnToService=2\nMpiDefault=none\n"
+        "KillWait=2\nSchedulerParameters=sched_interval=2,bf_interval=2\n"
         f"NodeName={node} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN\n"
         f"PartitionName=all Nodes={node} Default=YES State=UP OverSubscribe=FORCE:8\n"
     )
@@ -176,6 +177,13 @@ def slurm(place: Path) -> Iterator[dict[str, str]]:
         )
         yield {"SLURM_CONF": str(conf)}
     finally:
+        end_all = ["scancel", "--full", "--signal=KILL", f"--user={os.geteuid()}"]
+        subprocess.run(end_all, env=env, check=False, capture_output=True, timeout=DAEMON_S)
+        left = ["squeue", "--noheader"]
+        look_until(
+            lambda: not subprocess.run(left, env=env, capture_output=True, check=False).stdout,
+            DAEMON_S,
+        )
         for daemon in reversed(daemons):
             daemon.terminate()
             daemon.wait(DAEMON_S)

@@ -4,6 +4,7 @@ What stands in runs the remote line on this machine; everything else is as it is
 """
 
 import signal
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,10 +45,12 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
     started: list[Launched] = []
     road = path_with(stand_in_ssh(tmp_path / "road"))
 
-    def start(*words: str, workers: tuple[str, ...]) -> Launched:
+    def start(*words: str, workers: tuple[str, ...], settings: str = "") -> Launched:
         place = tmp_path / f"run{len(started)}"
         place.mkdir()
         write_workers(place, *workers)
+        with (place / "flodl.toml").open("a") as file:
+            file.write(settings)
         (place / "data").mkdir()
         (place / "data" / "count").write_text("64")
         (place / "there").mkdir()
@@ -101,6 +104,30 @@ def test_a_host_that_cannot_take_part_is_named_before_the_window_opens(launch):
     assert unfit in said
     assert "not found" in said
     assert not run.texts("phase"), "no window was opened"
+    assert not labelled(fit)
+
+
+@pytest.mark.long
+def test_a_host_whose_road_ends_in_the_window_is_not_waited_for_where_the_quorum_may_do_without(
+    launch, tmp_path
+):
+    """Its road carries the first order only. The settings of hosts that dial in do no harm."""
+    lost, fit = (f"{name}-{uuid.uuid4().hex[:6]}" for name in ("lost", "fit"))
+    half = tmp_path / "half"
+    half.write_text(f'#!/bin/sh\nhead -n 1 | exec "{sys.executable}" "$@"\n')
+    half.chmod(0o755)
+    run = launch(
+        *("synthetic", "--ranks", "1", "--min-rank-start", "2", "--join-timeout-s", "20"),
+        workers=(f'host = "{lost}"\npython = "{half}"', f'host = "{fit}"'),
+        settings="[agent]\npersist = true\n",
+    )
+    assert run.finish() == 0, run.story()
+    hosts = [member["host"] for member in run.document["members"]]
+    assert fit in hosts
+    assert lost not in hosts
+    log = (run.directory / "logs" / "launcher.log").read_text()
+    (given_up,) = [line for line in log.splitlines() if "host_given_up" in line]
+    assert lost in given_up
     assert not labelled(fit)
 
 

@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -141,6 +142,23 @@ def test_a_directory_that_cannot_be_made_is_a_configuration_error(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(ConfigError, match="run_dir"):
         RunDirectory.create(tmp_path / "runs", "charlm", ONE)
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_named_and_leaves_nothing_and_the_old_one(tmp_path):
+    run = RunDirectory.create(tmp_path, "charlm", ONE)
+    run.write_summary('{"whole": true}')
+    before = sorted(run.path.iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    try:
+        with pytest.raises(ConfigError, match=r"cannot write summary\.json there") as caught:
+            run.write_summary("x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "make room" in caught.value.fix
+    assert sorted(run.path.iterdir()) == before
+    assert run.summary_path.read_text() == '{"whole": true}\n'
+    run.close()
 
 
 @settings(deadline=None)
