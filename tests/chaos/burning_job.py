@@ -1,5 +1,6 @@
-"""A small job whose rank 1 holds the interpreter lock in one call, once."""
+"""A small job whose rank 1 holds the interpreter lock for long, once."""
 
+import sys
 import time
 
 import torch
@@ -9,7 +10,7 @@ from flodl_core.training.batches import Batch
 from flodl_core.training.job import TrainJob
 from flodl_core.training.step_context import StepContext
 
-CALIBRATION = 2_000_000
+NEVER_S = 1e6
 
 
 class Points:
@@ -26,6 +27,16 @@ class Points:
         return x, 2 * x
 
 
+def hold_interpreter(seconds: float) -> None:
+    """Burn CPU for so long; who asks for the lock waits one switch interval before taking it."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(NEVER_S)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+    sys.setswitchinterval(usual)
+
+
 def job(*, samples: int = 96, batch_size: int = 4, burn_s: float = 0.0) -> TrainJob:
     """Return the job; `burn_s` is how long the third batch of rank 1 takes."""
     seen = 0
@@ -34,9 +45,7 @@ def job(*, samples: int = 96, batch_size: int = 4, burn_s: float = 0.0) -> Train
         nonlocal seen
         seen += 1
         if burn_s and (ctx.rank, seen) == (1, 3):
-            began = time.thread_time()
-            sum(range(CALIBRATION))
-            sum(range(int(CALIBRATION / (time.thread_time() - began) * burn_s)))
+            hold_interpreter(burn_s)
         x, y = batch
         ctx.optimizer.zero_grad()
         loss = nn.functional.mse_loss(ctx.model(x), y)

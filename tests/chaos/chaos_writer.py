@@ -62,7 +62,8 @@ def main() -> None:
     last = 1
     save(stem, last)
     for number in range(kills):
-        last = write_until_killed(stem, last, after_s=chance.uniform(0, LONGEST_S))
+        after_s = chance.uniform(0, LONGEST_S)
+        last = write_until_killed(stem, last, after_s=after_s, finishes=number % 5 == 4)
         check_writable(stem)
         tell(look(stem, "kill", last))
         complete = complete_ages(stem)
@@ -80,8 +81,15 @@ def tell(found: Found) -> None:
     print(json.dumps(asdict(found)), flush=True)
 
 
-def write_until_killed(stem: Path, last: int, *, after_s: float) -> int:
-    """Let a writer save without end, kill it, and return the last save that it finished."""
+def write_until_killed(stem: Path, last: int, *, after_s: float, finishes: bool) -> int:
+    """Let a writer save without end, kill it, and return the last save that it finished.
+
+    Args:
+        stem: of the bundle.
+        last: number of the last save there.
+        after_s: how long it lives.
+        finishes: whether that time begins when its first save is done, however slow the machine.
+    """
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -91,11 +99,12 @@ def write_until_killed(stem: Path, last: int, *, after_s: float) -> int:
             save(stem, last)
             os.write(write_end, last.to_bytes(8, "little"))
     os.close(write_end)
+    first = os.read(read_end, 8) if finishes else b""
     threading.Event().wait(after_s)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with os.fdopen(read_end, "rb") as told:
-        words = told.read()
+        words = first + told.read()
     return int.from_bytes(words[-8:], "little") if words else last
 
 

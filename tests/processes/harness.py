@@ -293,7 +293,7 @@ class Launched:
         port_file = next(self.place.glob("runs/*/port"), None)
         if port_file is not None:
             assert int(port_file.read_text()) not in table.listening_ports()
-        assert not table.unheld(table.shared_memory_files() - self._shared_before)
+        self._check_shared_memory()
         temporary = list((self.place / "tmp").rglob("*"))
         assert not temporary, f"left: {temporary}"
         parts = [
@@ -302,6 +302,12 @@ class Launched:
             if path.name.endswith((".part", ".tmp", ".trial")) or path.name.startswith(".")
         ]
         assert not parts
+
+    def _check_shared_memory(self) -> None:
+        """A file of a run beside this one may be seen before that one holds it."""
+        new = table.shared_memory_files() - self._shared_before
+        left = table.look_until(lambda: not table.unheld(new), SHORT_S)
+        assert left, f"left in /dev/shm: {sorted(table.unheld(new))}"
 
     def check_quiet(self) -> None:
         """No process has printed a traceback or a warning of the interpreter."""

@@ -35,7 +35,7 @@ def runs(launch_ahead) -> dict[str, Launched]:
 def page(run: Launched, path: str, since: int = 0, **more: Any) -> dict[str, Any]:
     query = {"since": since, **more}
     url = f"http://{run.address}{path}"
-    answer = httpx.get(url, params=query, timeout=10.0, trust_env=False)
+    answer = httpx.get(url, params=query, timeout=30.0, trust_env=False)
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     return body

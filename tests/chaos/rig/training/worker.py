@@ -9,6 +9,7 @@ between two batches, as the product's rank does.
 
 import hashlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +32,7 @@ from flodl_core.training.share_totals import ShareTotals
 POLL_S = 0.05
 HOLD_S = 1.0
 BURNING_RANK, BURNING_BATCH = 1, 3
-CALIBRATION = 2_000_000
+NEVER_S = 1e6
 
 
 class RankWorker:
@@ -261,8 +262,13 @@ class RankWorker:
 
 
 def hold_interpreter(seconds: float) -> None:
-    """Burn CPU in one call that never lets another thread of the interpreter run."""
-    began = time.thread_time()
-    sum(range(CALIBRATION))
-    rate = CALIBRATION / (time.thread_time() - began)
-    sum(range(int(rate * seconds)))
+    """Burn CPU for so long, and never let another thread of the interpreter run meanwhile.
+
+    A thread that asks for the interpreter lock waits one switch interval before it takes it.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(NEVER_S)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+    sys.setswitchinterval(usual)
