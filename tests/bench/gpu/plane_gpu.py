@@ -5,8 +5,10 @@
 
 One process a GPU, driven over pipes by this one, which plays the coordinator. It prints
 one JSON object a line. `stall` is from the moment a rank's training stream is idle to the
-moment its parameters are the consensus and the stream may go on; `bare` is a flat
-all-reduce of as many values with the same communicator, alone and in a row.
+moment its parameters are the consensus and the stream may go on; `held_stall` is the same
+for a rank that has looked at its values while it waited for the call, as ranks do in a
+run; `bare` is a flat all-reduce of as many values with the same communicator, alone and in
+a row. `steps` says where the time of a held stall goes, from mark to mark.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import signal
 import statistics
 import sys
 import threading
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ from flodl_core.net import clock
 from flodl_core.planes.nccl.collective import Fabric
 from flodl_core.planes.nccl.cycle import CollectiveCycle
 from flodl_core.planes.nccl.parts import RankRegions
+from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import looks
 
 SIZES = {"ResNet-18, 11.7 M": 11_689_512, "GPT, 124 M": 124_439_808, "1.3 B": 1_300_000_000}
@@ -50,6 +54,7 @@ class Rig:
         self.fabric = make_fabric(rank, loopback=loopback)
         self.member = Member(rank, size, self.fabric, geometry_of((64,)))
         self.cycle = 0
+        self.marks: list[tuple[str, float]] = []
 
     def settle(self) -> None:
         """Wait for the device, and for the others."""
@@ -86,8 +91,14 @@ class Rig:
             world_size=self.size,
             fabric=self.fabric,
             keeper=self.member.keeper,
+            trace=CollectiveTrace(lambda what, where: self.note(f"{what} {where.split(' ')[0]}")),
+            on_counted=lambda _: self.note("counted"),
         )
         return (torch.cuda.memory_allocated(device) if is_gpu else 0) - before
+
+    def note(self, mark: str) -> None:
+        """Remember when something happened in a cycle."""
+        self.marks.append((mark, clock.now()))
 
     def average(self, n: int) -> float | None:
         """Run one cycle; return its divergence."""
@@ -121,21 +132,32 @@ class Rig:
         """Time cycles, and bare all-reduces of the same size."""
         extra = self.resize(numel)
         if not fused:
-            self.member.cycles._adopter._kernel = None
+            self.member.cycles._adopter._kernels = None
         for _ in range(3):
             self.average(1)
-        found: dict[str, list[float]] = {"stall": [], "bare": []}
-        for _ in range(REPEATS):
+        found: dict[str, list[float]] = {"stall": [], "held": [], "bare": []}
+        steps: dict[str, list[float]] = {}
+        for turn in range(2 * REPEATS):
+            is_held = turn % 2 == 1
+            if is_held:
+                self.member.cycles.prepare()
             self.settle()
-            began = clock.now()
+            self.marks = [("begin", clock.now())]
             self.average(1)
+            self.note("adopted")
             if self.fabric.device.type == "cuda":
                 torch.cuda.synchronize()
-            found["stall"].append((clock.now() - began) * 1e3)
+            self.note("end")
+            spent = (self.marks[-1][1] - self.marks[0][1]) * 1e3
+            found["held" if is_held else "stall"].append(spent)
             found["bare"].append(self.bare(1))
+            for (before, since), (after, until) in pairwise(self.marks if is_held else ()):
+                steps.setdefault(f"{before} > {after}", []).append((until - since) * 1e3)
         return {
             "stall_ms": statistics.median(found["stall"]),
+            "held_stall_ms": statistics.median(found["held"]),
             "bare_ms": statistics.median(found["bare"]),
+            "steps_ms": {name: round(statistics.median(all_), 4) for name, all_ in steps.items()},
             "bare_in_a_row_ms": self.bare(REPEATS),
             "extra_bytes": extra,
             "params_bytes": 4 * numel,
@@ -297,7 +319,12 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--ranks", type=int, default=2)
     arguments.add_argument("--loopback", action="store_true")
+    arguments.add_argument("--deaths", type=int, default=0, help="that many deaths, nothing else")
     given = arguments.parse_args()
+    for number in range(given.deaths):
+        die(given.ranks, ("COUNT", "PARAM")[number % 2], loopback=given.loopback)
+    if given.deaths:
+        return
     cohort = Cohort(given.ranks, loopback=given.loopback)
     sizes = SMALL if given.loopback else SIZES
     began = clock.now()
@@ -314,8 +341,22 @@ def main() -> None:
     cohort.call("reform_ms", 1)
     tell("aborted and formed anew by the same ranks, s", clock.now() - began)
     tell("right in the new session", cohort.call("right", 100_000))
+    lose_one(cohort, "PARAM", session=2)
+    cohort.end()
+
+
+def die(ranks: int, name: str, *, loopback: bool) -> None:
+    """Have one of a fresh cohort killed inside a collective."""
+    cohort = Cohort(ranks, loopback=loopback)
+    cohort.call("right", 200_000 if loopback else 20_000_000)
+    lose_one(cohort, name, session=1)
+    cohort.end()
+
+
+def lose_one(cohort: Cohort, name: str, *, session: int) -> None:
+    """Kill the last rank as it enters that collective; the others form a session and average."""
     victim = cohort.alive[-1]
-    cohort.pipes[victim].send(("die_in", ("PARAM",), {}))
+    cohort.pipes[victim].send(("die_in", (name,), {}))
     cohort.pipes[victim].recv()
     for rank in cohort.alive:
         cohort.pipes[rank].send(("survive", (), {}))
@@ -324,12 +365,11 @@ def main() -> None:
     cohort.alive.remove(victim)
     for rank in cohort.alive:
         cohort.heed(DeclareDead(rank=Rank(victim)), rank)
-    tell("survivors", [cohort.pipes[rank].recv() for rank in cohort.alive])
-    cohort.reform(2)
-    cohort.call("reform_ms", 2)
+    survivors = [cohort.pipes[rank].recv() for rank in cohort.alive]
+    cohort.reform(session)
+    cohort.call("reform_ms", session)
     cohort.call("average", 1)
-    tell("from the death to the next average, s", clock.now() - died)
-    cohort.end()
+    tell(f"killed in {name}", {"survivors": survivors, "next_average_s": clock.now() - died})
 
 
 if __name__ == "__main__":

@@ -125,7 +125,9 @@ def same(ranks: int) -> None:
         for name, value in theirs.items()
         if value.is_floating_point()
     }
-    tell("same", {"codes": codes, "relative": max(apart.values()), "tensors": len(apart)})
+    syncs = len(runs["nccl_cadence"].windows())
+    said = {"codes": codes, "relative": max(apart.values()), "tensors": len(apart), "syncs": syncs}
+    tell("same", {**said, "reaches": max(apart.values()) <= syncs * 1e-6})
 
 
 def baseline(ranks: int, path: Path) -> dict[str, Any]:
@@ -147,21 +149,25 @@ def gpt(ranks: int, path: Path, samples: int) -> None:
         return
     solo, step_ms = ddp["solo"], ddp["step_ms"]
     job = f"{HERE / 'gpt_job.py'}:job"
-    cases = {
-        "auto equal": ("auto", [1.0] * ranks),
-        "nccl one 3x": ("nccl_cadence", [1.0] * (ranks - 1) + [3.0]),
-        "cpu equal": ("cpu_cadence", [1.0] * ranks),
-        "nccl one 6x": ("nccl_cadence", [1.0] * (ranks - 1) + [6.0]),
+    equal = [1.0] * ranks
+    fine = ("--overhead-target", "0.02")
+    cases: dict[str, tuple[list[float], tuple[str, ...]]] = {
+        "auto equal, 0.02": (equal, ("--mode", "auto", *fine)),
+        "nccl one 3x, 0.02": ([*equal[1:], 3.0], ("--mode", "nccl_cadence", *fine)),
+        "nccl one 6x, 0.02": ([*equal[1:], 6.0], ("--mode", "nccl_cadence", *fine)),
+        "nccl equal": (equal, ("--mode", "nccl_cadence")),
+        "nccl one 3x": ([*equal[1:], 3.0], ("--mode", "nccl_cadence")),
+        "cpu equal, 0.02": (equal, ("--mode", "cpu_cadence", *fine)),
     }
-    for name, (mode, factors) in cases.items():
+    for name, (factors, words) in cases.items():
         extra = ",".join(f"{(factor - 1) * step_ms:.2f}" for factor in factors)
+        ideal = sum(solo / factor for factor in factors)
         run = Run(
-            *(job, "--ranks", str(ranks), "--mode", mode, "--overhead-target", "0.02"),
+            *(job, "--ranks", str(ranks), *words),
             GPT_EXTRA_MS=extra,
-            GPT_SAMPLES=str(samples),
+            GPT_SAMPLES=str(int(samples * ideal / (solo * ranks)) // BATCH * BATCH),
         )
         code, rate = run.finish(), run.rate()
-        ideal = sum(solo / factor for factor in factors)
         syncs = [row["sync_ms"] for row in run.windows() if row.get("sync_ms")]
         said: dict[str, Any] = {
             "code": code,
@@ -170,6 +176,7 @@ def gpt(ranks: int, path: Path, samples: int) -> None:
             "ratio": rate / ideal if rate else None,
             "sync_ms": statistics.median(syncs) if syncs else None,
             "windows": len(run.windows()),
+            "last": run.windows()[-1] if run.windows() else None,
             "mode": run.mode(),
         }
         tell(name, said if code == 0 else {**said, "story": run.story()})
@@ -187,7 +194,17 @@ def kill(ranks: int) -> None:
             os.kill(pid, signal.SIGKILL)
         killed = clock.now()
     code = run.finish()
-    tell("kill", {"code": code, "last_death_to_end_s": clock.now() - killed, "story": run.said()})
+    said = {"code": code, "last_death_to_end_s": clock.now() - killed, "story": run.said()}
+    tell("kill", {**said, "left": left_on_gpus()})
+
+
+def left_on_gpus() -> list[str]:
+    """What still uses a GPU, as the driver says."""
+    words = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=20).stdout.split("\n")
+    except OSError:
+        return ["no nvidia-smi"]
 
 
 def _pids_of(name: str) -> list[int]:
@@ -208,11 +225,12 @@ def main() -> None:
     arguments.add_argument("--ranks", type=int, default=2)
     arguments.add_argument("--what", nargs="+", default=["same", "gpt", "kill"])
     arguments.add_argument("--ddp", type=Path, default=Path("shared_bench/gpu_ddp_baseline.py"))
-    arguments.add_argument("--samples", type=int, default=4096)
+    arguments.add_argument("--samples", type=int, default=4096, help="of an equal run")
+    arguments.add_argument("--kills", type=int, default=1)
     given = arguments.parse_args()
     if "same" in given.what:
         same(given.ranks)
-    if "kill" in given.what:
+    for _ in range(given.kills if "kill" in given.what else 0):
         kill(given.ranks)
     if "gpt" in given.what:
         gpt(given.ranks, given.ddp.resolve(), given.samples)
