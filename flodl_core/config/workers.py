@@ -65,7 +65,7 @@ class WorkerConfig(Settings):
         """Check what pydantic's types do not say."""
         review_label("host", self.host)
         review_devices(self.devices)
-        review_destination("ssh", self.destination)
+        review_destination("host" if self.ssh is None else "ssh", self.destination)
         wrong = next((name for name in self.env if not _is_variable(name)), None)
         if wrong is not None:
             raise ConfigError(

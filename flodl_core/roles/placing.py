@@ -115,7 +115,7 @@ async def place_hosts(
             env=job_environment(run.data),
             output_path=directory.output_path,
         )
-        say(f"looking at {len(hosts)} hosts over {road.name}")
+        say(f"looking at {len(hosts)} host{'s' * (len(hosts) > 1)} over {road.name}")
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(greeter.serve)

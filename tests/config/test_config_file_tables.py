@@ -108,6 +108,10 @@ def test_workers_make_the_placement_ssh_and_a_tunnel_asks_for_the_token(tmp_path
         ('[[workers]]\nhost = "a"\nranks = 0\n', ["workers.ranks = 0", "flodl.toml:3", "least 1"]),
         ('[[workers]]\nhost = "a"\n[[workers]]\nhost = "b"\nssh = "-oX"\n', ["flodl.toml:5"]),
         ('[[workers]]\nhost = "a"\nssh = "b c"\n', ["workers.ssh", "is no destination of ssh"]),
+        (
+            '\n[[workers]]\nhost = "b c"\n',
+            ["workers.host", "flodl.toml:3", "no destination of ssh"],
+        ),
         ('[[workers]]\nhost = "a"\ndevices = "gpu"\n', ["workers.devices", "flodl.toml:3"]),
         (
             '[[workers]]\nhost = "a"\nenv = { FLODL_SEED = "1" }\n',

@@ -96,6 +96,26 @@ def test_a_launcher_on_loopback_is_reached_through_a_tunnel_and_leaves_nothing_b
         networks.close()
 
 
+@pytest.mark.skipif(bool(why_no_sshd()), reason=why_no_sshd() or "-")
+def test_a_run_outlives_the_end_of_a_session_and_nothing_is_left_at_its_far_end(launch, tmp_path):
+    """What serves the session on the host is killed, tunnel and all; the daemon goes on."""
+    name = label()
+    with sshd(tmp_path / "sshd", "127.0.0.1", names=[name]) as folder:
+        run = launch(
+            *(*LONG_RUN, "--ranks", "2"), extra=path_with(folder), workers=(f'host = "{name}"',)
+        )
+        run.until_trained(64, LONG_S)
+        (placed,) = [line for line in labelled(name) if "roles.placed" in line]
+        os.kill(parent_of(placed), signal.SIGKILL)
+        run.until_said("alert", "rank 2", SHORT_S)
+        before = run.document["training"]["samples_done"]
+        run.until_trained(before + 256, LONG_S)
+        assert not until_none(name, 90.0)
+        assert run.flodl("stop").code == 0
+        assert run.finish() == 4, run.story()
+        assert [rank["rank"] for rank in run.summary["ranks"] if rank["state"] == "lost"] == [2]
+
+
 @pytest.mark.skipif(bool(why_no_sshd() or why_not()), reason=why_no_sshd() or why_not() or "-")
 def test_a_host_joins_through_a_machine_that_reaches_the_launcher(launch, tmp_path):
     """The launcher lives in the far network, on its loopback; the host in ours."""
@@ -147,7 +167,7 @@ def test_ray_places_two_hosts_and_the_run_goes_on_when_it_takes_one_back(launch)
         run = launch(*LONG_RUN, *words, extra=env)
         run.until_trained(64, LONG_S)
         (placed,) = [line for line in labelled("ray-1") if "roles.placed" in line]
-        os.kill(actor_of(placed), signal.SIGKILL)
+        os.kill(parent_of(placed), signal.SIGKILL)
         run.until_said("alert", "rank 1", SHORT_S)
         before = run.document["training"]["samples_done"]
         run.until_trained(before + 256, LONG_S)
@@ -157,8 +177,8 @@ def test_ray_places_two_hosts_and_the_run_goes_on_when_it_takes_one_back(launch)
         run.await_all_gone(60.0)
 
 
-def actor_of(placed: str) -> int:
-    """Return the process of Ray that started a placed process."""
+def parent_of(placed: str) -> int:
+    """Return the process that started a placed process: an actor of Ray, a session of sshd."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
