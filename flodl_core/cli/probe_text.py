@@ -82,6 +82,17 @@ def _model(probed: Probed) -> str:
     first = probed.rates[0]
     return (
         f"An averaging is reckoned at {probed.estimate.averaging_s * 1e3:.3g} ms, for a model of "
-        f"{show_bytes(first.model_bytes)} copied at {first.copy_bytes_per_s / 1e9:.3g} GB/s; "
-        "docs/performance.md has measured figures."
+        f"{show_bytes(first.model_bytes)} copied at {first.copy_bytes_per_s / 1e9:.3g} GB/s"
+        f"{_nccl_model(probed)}; docs/performance.md has measured figures."
+    )
+
+
+def _nccl_model(probed: Probed) -> str:
+    assert probed.estimate is not None
+    rate, spent_s = probed.rates[0], probed.estimate.nccl_averaging_s
+    if spent_s is None or rate.peer_bytes_per_s is None:
+        return ""
+    return (
+        f"; on NCCL at {spent_s * 1e3:.3g} ms, at {rate.peer_bytes_per_s / 1e9:.3g} GB/s from GPU "
+        "to GPU"
     )

@@ -49,6 +49,10 @@ class SoloRate:
     """Of what an averaging moves."""
     copy_bytes_per_s: float
     """How fast this machine copies that many bytes."""
+    peer_bytes_per_s: float | None = None
+    """How fast this GPU copies to another one of the machine; None where there is none."""
+    memory_bytes_per_s: float | None = None
+    """How fast it moves bytes in its own memory, read and written ones counted."""
     samples: int
     """Of one pass over the data."""
 

@@ -79,6 +79,7 @@ async def probe_machine(
     if named is not None and torch is not None:
         rates, found = await _measure(loaded, named, torch, machine, measure_s)
         checks += found
+    has_nccl = machine.nccl4py is not None and torch is not None and torch.nccl is not None
     plan = Plan(overhead_target=run.overhead_target, anchor=run.anchor, max_anchor=run.max_anchor)
     return Probed(
         machine=machine,
@@ -86,7 +87,7 @@ async def probe_machine(
         checks=checks,
         job=run.job if named is not None else None,
         rates=rates,
-        estimate=estimate(rates, plan) if rates else None,
+        estimate=estimate(rates, plan, has_nccl=has_nccl) if rates else None,
     )
 
 

@@ -29,6 +29,7 @@ WARM_BATCHES = 2
 """Not counted: the first compiles, the second still fills caches."""
 LEAST_BATCHES = 3
 _COPY_BYTES = 16 * MIB
+_PAIR = 2
 
 
 def measure_solo(
@@ -96,6 +97,8 @@ def measure_solo(
         batches=len(kept),
         model_bytes=model_bytes,
         copy_bytes_per_s=copy_rate(),
+        peer_bytes_per_s=_peer_rate(place),
+        memory_bytes_per_s=_memory_rate(place),
         samples=len(dataset),
     )
 
@@ -108,6 +111,36 @@ def copy_rate() -> float:
     for _ in range(6):
         began = clock.now()
         np.copyto(target, source)
+        taken.append(clock.now() - began)
+    return _COPY_BYTES / max(statistics.median(taken[1:]), 1e-9)
+
+
+def _peer_rate(device: torch.device) -> float | None:
+    """Return how many bytes a second a GPU copies to the next one; None without two."""
+    if device.type != "cuda" or torch.cuda.device_count() < _PAIR:
+        return None
+    index = device.index or 0
+    other = torch.device("cuda", (index + 1) % torch.cuda.device_count())
+    source = torch.ones(_COPY_BYTES // 4, device=device)
+    return _device_rate(source, torch.empty_like(source, device=other))
+
+
+def _memory_rate(device: torch.device) -> float | None:
+    """Return how many bytes a second a GPU reads and writes in its memory; None for no GPU."""
+    if device.type != "cuda":
+        return None
+    source = torch.ones(_COPY_BYTES // 4, device=device)
+    return 2 * _device_rate(source, torch.empty_like(source))
+
+
+def _device_rate(source: torch.Tensor, target: torch.Tensor) -> float:
+    taken = []
+    for _ in range(6):
+        torch.cuda.synchronize(source.device)
+        began = clock.now()
+        target.copy_(source)
+        torch.cuda.synchronize(source.device)
+        torch.cuda.synchronize(target.device)
         taken.append(clock.now() - began)
     return _COPY_BYTES / max(statistics.median(taken[1:]), 1e-9)
 

@@ -1,10 +1,19 @@
 """What several devices would do together, against values worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flodl_core.probe.estimate import Plan, averaging_s, estimate, ring_s, settled_anchor
+from flodl_core.probe.estimate import (
+    Plan,
+    averaging_s,
+    estimate,
+    nccl_averaging_s,
+    ring_s,
+    settled_anchor,
+)
 from flodl_core.probe.facts import SoloRate
 
 PLAN = Plan(overhead_target=0.05, anchor=10, max_anchor=1000)
@@ -41,6 +50,23 @@ def test_each_way_is_reckoned_by_its_formula():
     assert found["cpu_cadence"].samples_per_s == pytest.approx(500 / 0.410)
     assert found["cpu_async"].samples_per_s == pytest.approx(500 / 0.402)
     assert found["cpu_cadence"].share == pytest.approx(500 / 0.410 / 1250)
+
+
+def test_gpus_of_one_machine_are_reckoned_on_nccl_too():
+    """1 MB: a ring of two at 0.1 GB/s takes 10 ms, four passes at 2 GB/s 2 ms, the rest 5 ms."""
+    pair = tuple(
+        replace(rate(batch_ms, device=device), peer_bytes_per_s=1e8, memory_bytes_per_s=2e9)
+        for batch_ms, device in ((10.0, "cuda:0"), (40.0, "cuda:1"))
+    )
+    assert nccl_averaging_s(pair) == pytest.approx(0.017)
+    found = {one.name: one for one in estimate(pair, PLAN, has_nccl=True).ways}
+    assert found["nccl_sync"].samples_per_s == pytest.approx(20 / 0.057)
+    assert found["nccl_cadence"].counts == (40, 10)
+    assert found["nccl_cadence"].samples_per_s == pytest.approx(500 / 0.417)
+    assert found["DDP"].samples_per_s == pytest.approx(20 / 0.050), "over the same link"
+    for others, is_there in ((pair, False), ((pair[0], rate(40.0)), True), ((pair[0],) * 2, True)):
+        ways_there = estimate(others, PLAN, has_nccl=is_there).ways
+        assert not any(one.name.startswith("nccl") for one in ways_there)
 
 
 def test_the_anchor_grows_until_averaging_is_within_its_target():

@@ -112,7 +112,7 @@ class Run:
 
 def same(ranks: int) -> None:
     """The same job, seed and pinned counts on NCCL and through the root."""
-    counts = ",".join(str(3 + 2 * rank) for rank in range(ranks))
+    counts = ",".join(str(3 + 4 * rank) for rank in range(ranks))
     words = ("digits", "--ranks", str(ranks), "--pin-counts", counts, "--epochs", "2")
     runs = {mode: Run(*words, "--mode", mode) for mode in ("nccl_cadence", "cpu_cadence")}
     codes = {mode: run.finish() for mode, run in runs.items()}
