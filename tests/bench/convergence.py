@@ -52,7 +52,10 @@ TASKS = {
     "digits": Task(
         epochs=20,
         batch=32,
-        more={"SlowMo": ("--outer-momentum", "0.5")},
+        more={
+            "SlowMo": ("--outer-momentum", "0.5"),
+            "DiLoCo": ("--outer-momentum", "0.3"),
+        },
         is_score=True,
         words="{:.2%}",
     ),
@@ -64,7 +67,7 @@ TASKS = {
             "cpu_cadence": (*FASTER, *SHORT),
             "cpu_async": (*FASTER, *SHORT),
             "SlowMo": (*FASTER, *SHORT, "--outer-lr", "0.7", "--outer-momentum", "0.3"),
-            "DiLoCo": (*FASTER, *SHORT, "--outer-momentum", "0.5"),
+            "DiLoCo": (*FASTER, *SHORT, "--outer-momentum", "0.3"),
         },
         is_score=False,
         words="{:.3f}",
@@ -85,7 +88,9 @@ VARIANTS = {
 }
 
 
-def train(task: str, variant: str, seed: int, words: list[str]) -> tuple[float, int]:
+def train(
+    task: str, variant: str, seed: int, *, epochs: int | None, words: list[str]
+) -> tuple[float, int]:
     """Train once; return the last evaluation and the samples trained."""
     known = TASKS[task]
     is_alone = variant in (ALONE, ALONE_SMALL)
@@ -97,14 +102,19 @@ def train(task: str, variant: str, seed: int, words: list[str]) -> tuple[float, 
             *(sys.executable, "-m", "flodl_core.cli.main", "headless", f"{JOBS}:{task}"),
             *("--ranks", str(len(waits)), "--devices", "cpu", "--port", "0"),
             *("--seed", str(seed), "--json", "--run-dir", home, "--eval-every", "0"),
-            *("--job-arg", f"waits_ms={','.join(waits)}", "--job-arg", f"epochs={known.epochs}"),
+            *(
+                "--job-arg",
+                f"waits_ms={','.join(waits)}",
+                "--job-arg",
+                f"epochs={epochs or known.epochs}",
+            ),
             *("--job-arg", f"batch_size={batch}"),
             *(*VARIANTS[variant], *own, *words),
         ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         summary = json.loads(next(Path(home).glob("*/summary.json")).read_text())
-        epochs = summary["epochs"]
-        return float(epochs[-1]["metric"]), sum(one["samples"] for one in epochs)
+        rows = summary["epochs"]
+        return float(rows[-1]["metric"]), sum(one["samples"] for one in rows)
 
 
 def print_table(task: str, found: dict[str, list[float]]) -> None:
@@ -131,6 +141,7 @@ def main() -> None:
     words.add_argument("--task", choices=TASKS, required=True)
     words.add_argument("--seeds", default="1,2,3")
     words.add_argument("--variants", default=";".join(VARIANTS), help="names, by semicolons")
+    words.add_argument("--epochs", type=int, help="passes, if not the task's own number")
     words.add_argument("more", nargs="*", help="words for every run of several ranks, after --")
     given = words.parse_args()
     found: dict[str, list[float]] = {}
@@ -138,7 +149,7 @@ def main() -> None:
         for variant in given.variants.split(";"):
             began = time.monotonic()
             more = [] if variant in (ALONE, ALONE_SMALL) else given.more
-            score, samples = train(given.task, variant, seed, more)
+            score, samples = train(given.task, variant, seed, epochs=given.epochs, words=more)
             found.setdefault(variant, []).append(score)
             shown = TASKS[given.task].words.format(score)
             took = time.monotonic() - began
