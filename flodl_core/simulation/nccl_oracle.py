@@ -63,6 +63,10 @@ class NcclOracle:
     dropped: int = 0
     saves: int = 0
 
+    def held(self) -> tuple[Held, ...]:
+        """Return what the ranks hold."""
+        return tuple(self.holding.values())
+
     def offered(self, claim: Claim, values: Brought, drawn: list[Drawn]) -> None:
         """A rank made a claim."""
         total = sum(size for _, _, size in drawn)

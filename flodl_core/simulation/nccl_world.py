@@ -9,7 +9,9 @@ What it is not: a model of time: it passes when nothing else happens, and someti
 Who drives it: `simulation.simulate`, for the modes on NCCL.
 """
 
+import random
 from collections import deque
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -51,14 +53,47 @@ from flodl_core.simulation.virtual_loop import VirtualLoop
 from flodl_core.units import Seconds
 
 MOST_STEPS = 120_000
-_SITES = ("", "COUNT", "PARAM", "RECOVER", "completed", "star")
+SITES = ("", "COUNT", "PARAM", "RECOVER", "completed", "star")
 """Where somebody dies; the first is anywhere."""
 
 
-class NcclWorld:
-    """A run on NCCL, drawn from a scenario's seed."""
+@dataclass(slots=True)
+class NcclFaults:
+    """What goes wrong, by steps of the world.
 
-    def __init__(self, scenario: Scenario) -> None:
+    Attributes:
+        kill_at: earliest step of each death; rank 0 lives at least to the first average.
+        site: where they strike.
+        poison_at: when some rank's values become non-finite.
+        stop_at: when an operator stops the run.
+    """
+
+    kill_at: list[int] = field(default_factory=list)
+    site: str = ""
+    poison_at: list[int] = field(default_factory=list)
+    stop_at: list[int] = field(default_factory=list)
+
+
+def draw_faults(rng: random.Random) -> NcclFaults:
+    """Return the faults of a seed."""
+    kills = rng.choice((0, 0, 1, 1, 2, 3))
+    return NcclFaults(
+        kill_at=sorted(rng.randint(20, 900) for _ in range(kills)),
+        site=rng.choice(SITES),
+        poison_at=[rng.randint(20, 600)] if rng.random() < 0.25 else [],
+        stop_at=[rng.randint(50, 900)] if rng.random() < 0.15 else [],
+    )
+
+
+class NcclWorld:
+    """A run on NCCL, drawn from a scenario's seed.
+
+    Args:
+        scenario: its work, its hosts and its numbers; its faults and orders are not used.
+        faults: what goes wrong; drawn from the seed if None.
+    """
+
+    def __init__(self, scenario: Scenario, faults: NcclFaults | None = None) -> None:
         self.scenario = scenario
         self._rng = scenario.rng("nccl world")
         loop = VirtualLoop()
@@ -94,15 +129,7 @@ class NcclWorld:
         self._steps = 0
         self._events = 0
         self._slow = self._rng.choice(tuple(self.ranks))
-        self._draw_faults()
-
-    def _draw_faults(self) -> None:
-        rng = self._rng
-        kills = rng.choice((0, 0, 1, 1, 2, 3))
-        self._kill_at = sorted(rng.randint(20, 900) for _ in range(kills))
-        self._site = rng.choice(_SITES)
-        self._poison_at = [rng.randint(20, 600)] if rng.random() < 0.25 else []
-        self._stop_at = [rng.randint(50, 900)] if rng.random() < 0.15 else []
+        self._faults = faults or draw_faults(self._rng)
 
     # what a rank has around it
 
@@ -164,15 +191,23 @@ class NcclWorld:
         self.oracle.adopted(rank, average, held, alive=self._running())
 
     @property
+    def sessions(self) -> int:
+        """How many sessions were formed, or begun."""
+        return len(self._groups)
+
+    @property
     def recovered(self) -> int:
         """How many times a rank was given a cycle that it had not completed."""
         return sum(one.recovered for one in self.ranks.values())
 
     def visit(self, site: str) -> None:
         """Somebody dies here, if it is due."""
-        if site == self._site and self._kill_at and self._steps >= self._kill_at[0]:
-            self._kill_at.pop(0)
-            victims = sorted(self._running() - {Rank(0)})
+        faults = self._faults
+        if site == faults.site and faults.kill_at and self._steps >= faults.kill_at[0]:
+            faults.kill_at.pop(0)
+            victims = sorted(self._running())
+            if Rank(0) in victims and not any(one.is_average for one in self.oracle.held()):
+                victims.remove(Rank(0))
             if victims:
                 self._kill(self._rng.choice(victims))
 
@@ -289,12 +324,13 @@ class NcclWorld:
         return f"{self._steps} steps; {view.stage} {view.reason} {view.waits}"
 
     def _interfere(self) -> None:
-        if self._poison_at and self._steps >= self._poison_at[0]:
-            self._poison_at.pop(0)
+        poison_at, stop_at = self._faults.poison_at, self._faults.stop_at
+        if poison_at and self._steps >= poison_at[0]:
+            poison_at.pop(0)
             rank = self._rng.choice(tuple(self.ranks))
             self.ranks[rank].poisoned = self._rng.choice((1, 2, 5))
-        if self._stop_at and self._steps >= self._stop_at[0]:
-            self._stop_at.pop(0)
+        if stop_at and self._steps >= stop_at[0]:
+            stop_at.pop(0)
             stop = StopRequested(StopKind.SAVE, ExitCode.STOPPED_SAVED, "operator")
             self._own.append(stop)
 

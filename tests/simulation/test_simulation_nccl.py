@@ -2,19 +2,25 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from flodl_core.ids import Cycle, ExitCode, Mode, Rank
+from flodl_core.ids import Cycle, ExitCode, Mode, Rank, SaveReason
 from flodl_core.messages.data import RankTally
 from flodl_core.simulation.draws import draw_scenario
 from flodl_core.simulation.nccl_group import Average, Brought, Entry, Group, PhantomError
 from flodl_core.simulation.nccl_home import Claim
 from flodl_core.simulation.nccl_oracle import Held, NcclOracle
-from flodl_core.simulation.nccl_world import NcclWorld, values_of
+from flodl_core.simulation.nccl_world import SITES, NcclFaults, NcclWorld, values_of
+from flodl_core.simulation.outcome import Outcome
 from flodl_core.simulation.rules import Rules, SimulationFailure
 from flodl_core.simulation.scenario import ON_NCCL, Scenario
 from flodl_core.simulation.simulate import simulate
 
-ENDS = {"finished", "stopped", "single_survivor", "max_failure_exceeded", "non_finite"}
+ENDS = {
+    *("finished", "stopped", "single_survivor"),
+    *("max_failure_exceeded", "non_finite", "all_ranks_lost"),
+}
 
 
 @pytest.mark.slow
@@ -33,6 +39,64 @@ def test_a_hundred_and_fifty_seeds_end_as_they_should(mode: Mode) -> None:
     assert sum(one.exit_code == ExitCode.DONE for one in ends) > 75
     assert any(one.lost for one in ends)
     assert any(one.dropped for one in ends)
+
+
+def steady(mode: Mode, seed: int, **changes: object) -> Scenario:
+    """Two passes of five ranks on two hosts, saved at the end."""
+    numbers = {"hosts": (3, 2), "n_samples": 60, "epochs": 2, "batch_s": (), **changes}
+    return Scenario(seed=seed, mode=mode, **numbers)
+
+
+def check_whole(world: NcclWorld, outcome: Outcome) -> None:
+    """Every sample of every pass was trained once; everybody who is left holds one value."""
+    assert (outcome.exit_code, outcome.reason) == (ExitCode.DONE, "finished")
+    assert outcome.trained == world.scenario.epochs * world.scenario.n_samples
+    first, *others = values_of(world)
+    assert all(np.array_equal(first, other) for other in others)
+    assert outcome.saves > 0
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10**6), mode=st.sampled_from(ON_NCCL))
+def test_a_calm_run_trains_every_sample_once_in_one_session(seed: int, mode: Mode) -> None:
+    world = NcclWorld(steady(mode, seed), NcclFaults())
+    check_whole(world, world.run())
+    assert world.sessions == 1
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    mode=st.sampled_from(ON_NCCL),
+    kill_at=st.lists(st.integers(20, 400), min_size=1, max_size=3).map(sorted),
+    site=st.sampled_from(SITES),
+)
+def test_survivors_go_on_from_one_value_and_no_sample_is_lost(
+    seed: int, mode: Mode, kill_at: list[int], site: str
+) -> None:
+    world = NcclWorld(steady(mode, seed), NcclFaults(kill_at=kill_at, site=site))
+    check_whole(world, world.run())
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 10**6), mode=st.sampled_from(ON_NCCL), ranks=st.integers(2, 4))
+def test_the_last_one_averages_with_itself_is_saved_and_stops(
+    seed: int, mode: Mode, ranks: int
+) -> None:
+    kills = NcclFaults(kill_at=[100 * one for one in range(1, ranks)])
+    world = NcclWorld(steady(mode, seed, hosts=(ranks,), epochs=50), kills)
+    outcome = world.run()
+    assert outcome.exit_code == ExitCode.STOPPED_SAVED, outcome
+    assert outcome.reason == SaveReason.SINGLE_SURVIVOR.value
+    assert outcome.saves > 0
+
+
+def test_too_many_deaths_end_the_run_with_what_was_averaged_last() -> None:
+    scenario = steady(Mode.NCCL_CADENCE, 3, epochs=50, max_failure=2)
+    outcome = NcclWorld(scenario, NcclFaults(kill_at=[100, 200])).run()
+    assert outcome.exit_code == ExitCode.FAILED
+    assert outcome.reason == SaveReason.MAX_FAILURE_EXCEEDED.value
+    assert outcome.saves > 0
 
 
 def test_a_seed_is_one_run() -> None:
