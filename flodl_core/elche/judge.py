@@ -11,6 +11,7 @@ Who drives it: `coordinator.cadence`, once a finished cycle.
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar, assert_never
 
@@ -78,7 +79,8 @@ class Judge:
     def restore(self, history: Iterable[float]) -> None:
         """Hand the guard what a checkpoint kept; one that raises goes on without."""
         values = tuple(history)
-        _attempt(lambda: self._guard.restore(values))
+        with suppress(GuardTroubleError):
+            _attempt(lambda: self._guard.restore(values))
 
     def review(
         self,

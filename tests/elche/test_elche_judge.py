@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from flodl_core.elche.guards import (
     DivergenceReport,
+    GuardTroubleError,
     LevelGuard,
     NudgeDown,
     Stable,
@@ -190,3 +191,28 @@ def test_the_level_guard_is_heard_as_it_speaks(largest, has_meta):
 def test_judging_needs_no_tensor_library():
     assert "flodl_core.elche.judge" in sys.modules
     assert not any(name == "torch" for name in vars(sys.modules["flodl_core.elche.judge"]))
+
+
+class Gone(Scripted):
+    """A guard whose process has ended."""
+
+    def review(self, report):
+        raise GuardTroubleError("its process ended", is_final=True)
+
+    def restore(self, history):
+        raise GuardTroubleError("its process is lost", is_final=True)
+
+
+def test_a_guard_that_is_gone_is_told_once_and_restored_in_vain():
+    judge = Judge(Gone())
+    judge.restore([1.0])
+    first, *later = (review(judge) for _ in range(4))
+    assert (first.verdict, first.trouble, first.ends_guard) == (Stable(), "its process ended", True)
+    assert {(one.verdict, one.trouble, one.ends_guard) for one in later} == {(Stable(), "", False)}
+    assert judge.failures == 1
+
+
+def test_trouble_that_passes_leaves_the_guard_its_next_word():
+    judge = Judge(Scripted(GuardTroubleError("it raised"), SUPPRESS))
+    assert review(judge).trouble == "it raised"
+    assert review(judge).verdict == SUPPRESS
