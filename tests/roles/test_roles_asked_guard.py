@@ -1,9 +1,12 @@
 """A user's guard in its process: heard in time or later, given up where it never answers."""
 
 import contextlib
+import subprocess
+import sys
 import textwrap
 import threading
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -225,6 +228,51 @@ def test_a_guard_that_cannot_be_loaded_is_refused_and_nothing_stays(tmp_path, te
     with pytest.raises(ConfigError, match=words) as caught:
         anyio.run(partial(started, path, "Mine", load_s=load_s))
     assert (caught.value.field, caught.value.source) == ("guard", "--guard")
+
+
+PARENT = """
+import anyio, sys
+from flodl_core.elche.guards import DivergenceReport
+from flodl_core.net.children import own_environment
+from flodl_core.roles.asked_guard import start_guard
+
+async def live():
+    guard = await start_guard(
+        sys.argv[1], source="", env=own_environment(), load_s=50.0, ceiling_s=10.0
+    )
+    guard.review(DivergenceReport(divergences={7: 0.5}, n_batches={7: 1}))
+    print(guard._child.pid, flush=True)
+    await anyio.sleep_forever()
+
+anyio.run(live)
+"""
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.processes
+@pytest.mark.chaos
+def test_nothing_is_left_of_an_endless_guard_whose_launcher_is_killed(tmp_path):
+    path = tmp_path / "own_left_guard.py"
+    path.write_text(OWN)
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, f"{path}:Locked"], stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert is_running(pid)
+        parent.kill()
+        parent.wait()
+    for _ in range(500):
+        if not is_running(pid):
+            return
+        threading.Event().wait(0.01)
+    pytest.fail(f"process {pid} of the guard lives on")
 
 
 def test_a_guard_of_ours_needs_no_process():
