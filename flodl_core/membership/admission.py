@@ -57,6 +57,19 @@ def review_admission(hello: JoinHello, members: Sequence[Member], expected: Expe
     return Admitted()
 
 
+def refuse_late(state: str) -> Refused:
+    """Return the refusal of a host that comes while no window is open.
+
+    Args:
+        state: of the window, such as `closed: training`.
+    """
+    return Refused(
+        reason=f"the join window is {state}",
+        fix="dial again, when a window is open",
+        transient=True,
+    )
+
+
 def _host_is_named(hello: JoinHello, _: Sequence[Member], __: Expected) -> Refused | None:
     if hello.host.strip():
         return None

@@ -22,7 +22,7 @@ from flodl_core.config.window import WindowConfig
 from flodl_core.errors import LocalProtocolError
 from flodl_core.ids import ClusterPhase, HostName, StartMode
 from flodl_core.machines import Note, Tick
-from flodl_core.membership.admission import Refused, review_admission
+from flodl_core.membership.admission import Refused, refuse_late, review_admission
 from flodl_core.membership.events import (
     Aborted,
     AbortMember,
@@ -283,12 +283,7 @@ class MembershipLedger:
 
     def _refuse_late(self, event: HelloReceived, _: Seconds) -> list[LedgerEffect]:
         state = "not open yet" if self._is_open else f"closed: {self._phase}"
-        refusal = Refused(
-            reason=f"the join window is {state}",
-            fix="dial again, when a window is open",
-            transient=True,
-        )
-        return self._refuse(event, refusal)
+        return self._refuse(event, refuse_late(state))
 
     def _remember_unseated(self, host: HostName, why: str) -> None:
         if host in self._unseated or len(self._unseated) < MAX_UNSEATED:

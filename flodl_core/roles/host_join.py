@@ -71,8 +71,10 @@ async def join_world(
         await link.send(Knock(version=__version__))
         with anyio.fail_after(OFFER_WAIT_S):
             offer = await link.receive()
+        if isinstance(offer, Reject):
+            raise _rejected(offer)
         if not isinstance(offer, Offer):
-            raise _unexpected(offer, "an Offer")
+            raise _unexpected(offer, "an Offer or Reject")
         if offer.schema != SCHEMA_VERSION:
             raise RefusedError(
                 f"the controller speaks message set {offer.schema}, this host {SCHEMA_VERSION}",

@@ -12,6 +12,7 @@ import anyio
 from flodl_core.errors import BadFrameError, FlodlError
 from flodl_core.ids import ClusterPhase, HostName, Rank
 from flodl_core.machines import Note, Tick
+from flodl_core.membership.admission import refuse_late
 from flodl_core.membership.events import (
     AbortMember,
     AdmitMember,
@@ -51,6 +52,8 @@ HELLO_WAIT_S: Seconds = 600.0
 
 REFUSED_WAIT_S: Seconds = 5.0
 """How long a refused host may take to read why."""
+
+_OPEN = (ClusterPhase.WAITING, ClusterPhase.STAGING)
 
 _LINK_ENDED = (
     anyio.EndOfStream,
@@ -233,11 +236,24 @@ class JoinWindow:
                 await link.aclose()
 
     async def _introduce(self, link: JoinLink, outbox: LinkOutbox, address: str) -> bool:
-        """Take the Knock and answer it; return whether a Hello may follow."""
+        """Take the Knock and answer it; return whether a Hello may follow.
+
+        Who comes too late is told so at once: it would build the job for nothing, and again at
+        each dial.
+        """
         knock = await link.receive()
         if isinstance(knock, Knock):
-            outbox.put(self._offer)
-            return True
+            phase = self.ledger.phase
+            if phase in _OPEN:
+                outbox.put(self._offer)
+                return True
+            late = refuse_late(f"closed: {phase}")
+            self._log.info("late_knock", address=address, phase=phase.value)
+            self._reports.refused(
+                RefusedHost(host="?", address=address, reason=late.reason, fix=late.fix)
+            )
+            outbox.put(Reject(reason=late.reason, fix=late.fix, transient=late.transient))
+            return False
         self._log.warning("no_knock", address=address, got=type(knock).__name__)
         outbox.put(_out_of_turn("the first message must be a Knock", knock))
         return False

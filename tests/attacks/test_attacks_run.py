@@ -81,14 +81,31 @@ async def insider(port: int, token: bytes) -> list[Reject]:
     return told
 
 
+async def late_insider(port: int, token: bytes) -> list[Reject]:
+    """Who has the token and comes while the run trains, politely or not."""
+    told = []
+    for first in (Knock(version="0.1.0"), stranger(EVIL_HOST), RankExited(rank=0, code=0)):
+        with anyio.fail_after(SHORT_S):
+            link = await connect_join("127.0.0.1", port, token=token)
+            await link.send(first)
+            answer = await link.receive()
+            assert isinstance(answer, Reject)
+            told.append(answer)
+            await link.aclose()
+    return told
+
+
 def test_a_run_trains_on_under_attack_and_counts_it(launch) -> None:
     run: Launched = launch(
         *("synthetic", "--ranks", "2", "--epochs", "100000", "--require-token"),
-        *("--job-arg", "params=100", "--step-ms", "5"),
+        *("--job-arg", "params=100", "--step-ms", "5", "--start", "manual"),
     )
+    run.until_phase("staging")
+    token = bytes.fromhex(run.token_file.read_text().strip())
+    told = anyio.run(insider, run.port, token)
+    assert run.flodl("start").code == 0
     run.until_trained(1)
     before = run.launcher.status_kb("VmRSS")
-    token = bytes.fromhex(run.token_file.read_text().strip())
 
     with contextlib.ExitStack() as strangers:
         for _ in range(STRANGERS):
@@ -97,7 +114,7 @@ def test_a_run_trains_on_under_attack_and_counts_it(launch) -> None:
         flooder = threading.Thread(target=flood, args=(run.port,))
         flooder.start()
         foreign_pages(run.port)
-        told = anyio.run(insider, run.port, token)
+        told += anyio.run(late_insider, run.port, token)
         trained = run.document["training"]["samples_done"]
         flooder.join(120)
         assert not flooder.is_alive()
