@@ -34,10 +34,10 @@ from flodl_core.net.children import Child, python_command, spawn
 from flodl_core.net.clock import now
 from flodl_core.roles.guard_words import (
     Asked,
+    GuardReady,
+    GuardRefused,
     Lines,
     Opinion,
-    Ready,
-    Refused,
     Restore,
     Review,
     Told,
@@ -68,7 +68,7 @@ class AskedGuard:
         self,
         child: Child,
         link: socket.socket,
-        ready: Ready,
+        ready: GuardReady,
         *,
         ceiling_s: Seconds = CEILING_S,
         clock: Callable[[], Seconds] = now,
@@ -200,25 +200,25 @@ async def start_guard(
         words = ("--asked-fd", str(theirs.fileno()), "--guard", text)
         # What a guard prints goes to this process's standard error, by the child's own choice.
         child = spawn(python_command(_PROCESS, *words), env=env, pass_fds=(theirs.fileno(),))
-    guard = AskedGuard(child, ours, Ready(name=text, history=()), ceiling_s=ceiling_s)
+    guard = AskedGuard(child, ours, GuardReady(name=text, history=()), ceiling_s=ceiling_s)
     try:
         with anyio.fail_after(load_s):
             first = await _first_word(ours)
     except TimeoutError:
-        first = Refused(
+        first = GuardRefused(
             reason=f"was not loaded in {load_s:g} s", fix="make its module faster to import"
         )
     except BaseException:
         await guard.close()
         raise
-    if isinstance(first, Ready):
+    if isinstance(first, GuardReady):
         return AskedGuard(child, ours, first, ceiling_s=ceiling_s)
     await guard.close()
-    assert isinstance(first, Refused)
+    assert isinstance(first, GuardRefused)
     raise ConfigError("guard", text, first.reason, source=source, fix=first.fix)
 
 
-async def _first_word(link: socket.socket) -> Ready | Refused:
+async def _first_word(link: socket.socket) -> GuardReady | GuardRefused:
     """Return what the process says first; an end without a word is a refusal."""
     lines = Lines()
     while True:
@@ -228,7 +228,7 @@ async def _first_word(link: socket.socket) -> Ready | Refused:
         except ConnectionError:
             piece = b""
         if not piece:
-            return Refused(
+            return GuardRefused(
                 reason="ended its process while it was loaded; what it said is above",
                 fix="import its module in a Python of your own to see why",
             )
@@ -236,6 +236,6 @@ async def _first_word(link: socket.socket) -> Ready | Refused:
             lines.add(piece)
             word = lines.next()
         except BadFrameError as error:
-            return Refused(reason=str(error), fix="report this")
-        if isinstance(word, Ready | Refused):
+            return GuardRefused(reason=str(error), fix="report this")
+        if isinstance(word, GuardReady | GuardRefused):
             return word

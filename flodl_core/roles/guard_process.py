@@ -19,7 +19,15 @@ from flodl_core.errors import ConfigError
 from flodl_core.net.children import own_environment
 from flodl_core.net.parent_tie import tie_from_environment
 from flodl_core.roles.guard_loading import load_guard
-from flodl_core.roles.guard_words import Lines, Opinion, Ready, Refused, Restore, Review, line_of
+from flodl_core.roles.guard_words import (
+    GuardReady,
+    GuardRefused,
+    Lines,
+    Opinion,
+    Restore,
+    Review,
+    line_of,
+)
 
 _PIECE_BYTES = 1 << 16
 
@@ -36,11 +44,11 @@ def main() -> int:
         try:
             guard = load_guard(given.guard, source="")
         except ConfigError as error:
-            asked.sendall(line_of(Refused(reason=error.reason, fix=error.fix)))
+            asked.sendall(line_of(GuardRefused(reason=error.reason, fix=error.fix)))
             return error.exit_code
         assert guard is not None, "one of ours needs no process"
         judge = Judge(guard, has_meta=False)
-        asked.sendall(line_of(Ready(name=judge.name, history=judge.history)))
+        asked.sendall(line_of(GuardReady(name=judge.name, history=judge.history)))
         return _answer(asked, judge)
 
 

@@ -4,7 +4,8 @@ What it is: the lines, and the buffer from which whole ones are taken.
 What it is not: a socket, and not an opinion.
 Who drives it: `asked_guard` in the launcher, `guard_process` at the other end.
 
-    launcher ─ Restore, Review ─▶ guard        guard ─ Ready or Refused, then Opinion ─▶ launcher
+    launcher ─ Restore, Review ─▶ guard
+    launcher ◀─ GuardReady or GuardRefused, then an Opinion each ─ guard
 """
 
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class GuardReady:
     """The guard is there.
 
     Attributes:
@@ -47,7 +48,7 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class GuardRefused:
     """The guard cannot be had, and the process ends.
 
     Attributes:
@@ -75,10 +76,11 @@ class Opinion:
 
 
 Asked: TypeAlias = Restore | Review
-Told: TypeAlias = Ready | Refused | Opinion
+Told: TypeAlias = GuardReady | GuardRefused | Opinion
 
 _KINDS: Final[dict[str, TypeAdapter[Asked | Told]]] = {
-    kind.__name__: TypeAdapter(kind) for kind in (Restore, Review, Ready, Refused, Opinion)
+    kind.__name__: TypeAdapter(kind)
+    for kind in (Restore, Review, GuardReady, GuardRefused, Opinion)
 }
 
 

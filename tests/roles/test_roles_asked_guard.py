@@ -28,10 +28,10 @@ from flodl_core.net.children import own_environment
 from flodl_core.roles.asked_guard import PATIENCE_S, harder, start_guard
 from flodl_core.roles.guard_words import (
     MAX_LINE_BYTES,
+    GuardReady,
+    GuardRefused,
     Lines,
     Opinion,
-    Ready,
-    Refused,
     Restore,
     Review,
     line_of,
@@ -311,8 +311,8 @@ words = st.one_of(
             n_batches=st.dictionaries(ranks, st.integers(0, 10**6), max_size=4),
         ),
     ),
-    st.builds(Ready, name=st.text(), history=histories),
-    st.builds(Refused, reason=st.text(), fix=st.text()),
+    st.builds(GuardReady, name=st.text(), history=histories),
+    st.builds(GuardRefused, reason=st.text(), fix=st.text()),
     st.builds(Opinion, verdict=verdicts, trouble=st.text(), history=histories),
 )
 
