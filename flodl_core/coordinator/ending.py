@@ -85,7 +85,12 @@ def close_done(state: SchedulerState, now: Seconds) -> None:
     trained, dropped = state.book.trained_samples, state.book.dropped_samples
     detail = f"{trained} samples trained, {dropped} dropped, syncs: {state.syncs}"
     is_barren = trained == 0 and dropped > 0
-    if is_barren:
+    if is_barren and state.barren_cycles:
+        detail += (
+            "; every sample was dropped: no rank had finite values in any average; look at the "
+            "loss, the data and the learning rate"
+        )
+    elif is_barren:
         detail += (
             "; every sample was dropped: where no optimizer step was applied, let step call "
             "ctx.optimizer_step()"

@@ -276,7 +276,7 @@ def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
 def _rank(state: SchedulerState, record: RankRecord, now: Seconds) -> RankView:
     heartbeat = heartbeat_ceiling(record, state.spec) if record.alive else None
     progress = progress_ceiling(state, record.rank)
-    trained = state.book.trained_samples
+    trained = sum(one.trained_samples for one in state.cohort)
     share = record.trained_samples / trained if trained else None
     rate = _throughput(state, now)
     mean = record.mean_batch_ms

@@ -7,8 +7,9 @@ port which cannot be bound; whatever answers there is not trusted.
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 import httpx
@@ -145,24 +146,34 @@ def tls_refusal_of(error: Exception) -> str | None:
 
 
 def describe_owner(bind: str, port: int, *, ask_s: Seconds = OWNER_S) -> str:
-    """Return who listens there: `run 0123456789abcdef`, or `another program`."""
-    run_id = run_id_at(_WILDCARDS.get(bind, bind), port, ask_s=ask_s)
-    return "another program" if run_id is None else f"run {run_id}"
+    """Return who listens there: `run 0123456789abcdef`, one that hides its id, or who else."""
+    for answer in _answers_at(_WILDCARDS.get(bind, bind), port, ask_s):
+        if run_id := _run_id_in(answer):
+            return f"run {run_id}"
+        if answer.status == HTTPStatus.UNAUTHORIZED and "operator token" in str(answer.body):
+            return "a run of flodl that tells nothing without its token"
+    return "another program"
 
 
 def run_id_at(host: str, port: int, *, ask_s: Seconds = OWNER_S) -> str | None:
-    """Return the id of the run whose launcher answers at `host:port`, if one does.
+    """Return the id of the run whose launcher answers at `host:port`, if one does."""
+    return next(filter(None, map(_run_id_in, _answers_at(host, port, ask_s))), None)
 
-    Whoever answers is asked plainly, then by TLS with whatever certificate: nothing of ours is
-    sent, and nothing of the answer but a word is used.
+
+def _answers_at(host: str, port: int, ask_s: Seconds) -> Iterator[ControllerAnswer]:
+    """Ask whoever answers plainly, then by TLS with whatever certificate.
+
+    Nothing of ours is sent, and nothing of the answer but a word is used.
     """
     for trusted in (None, pinned_context(None)):
         try:
             with ControllerClient(host, port, trusted=trusted, ask_s=ask_s) as client:
-                run = client.state().body.get("run")
+                yield client.state()
         except ControllerUnreachableError:
-            return None
-        run_id = run.get("id") if isinstance(run, dict) else None
-        if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id):
-            return run_id
-    return None
+            return
+
+
+def _run_id_in(answer: ControllerAnswer) -> str | None:
+    run = answer.body.get("run")
+    run_id = run.get("id") if isinstance(run, dict) else None
+    return run_id if isinstance(run_id, str) and _RUN_ID.fullmatch(run_id) else None

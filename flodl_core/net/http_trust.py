@@ -20,6 +20,7 @@ _OWN_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _MAPPED_PREFIX: Final = "0000000000000000FFFF0000"
 _NO_INODE: Final = "0"
+_IS_ANOTHER: Final = "that is not the operator token"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ def distrust_of_reading(credentials: Credentials, policy: TrustPolicy) -> str | 
     """Return why a GET is not answered, or None if it is."""
     if not policy.require_token or _holds_token(credentials, policy):
         return None
+    if credentials.bearer is not None:
+        return _IS_ANOTHER
     return "this run asks for the operator token"
 
 
@@ -65,7 +68,7 @@ def distrust_of_acting(
     if credentials.origin is not None:
         return "requests made by a web page are refused"
     if credentials.bearer is not None:
-        return None if _holds_token(credentials, policy) else "that is not the operator token"
+        return None if _holds_token(credentials, policy) else _IS_ANOTHER
     if policy.require_token or not credentials.peer_is_loopback:
         return "the operator token is needed"
     if not _names_this_machine(credentials.host):

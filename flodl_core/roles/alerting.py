@@ -1,8 +1,8 @@
 """Where alerts go: log, journal, status document, events, and the user's own command.
 
 `--on-event CMD` gets one alert as JSON on standard input and its class in
-`FLODL_CHILD_EVENT`; it is bounded in time and number, and can neither stall nor fail
-the run.
+`FLODL_CHILD_EVENT`; it is bounded in time and number, ends with all it started, and can
+neither stall nor fail the run: one that fails is an alert, which no command is told.
 """
 
 import json
@@ -15,6 +15,7 @@ import anyio
 
 from flodl_core.ids import HostName, Rank
 from flodl_core.net import clock
+from flodl_core.net.children import spawn
 from flodl_core.roles.run_story import RunStory
 from flodl_core.telemetry.alerts import AlertBook, AlertRecord, path_of
 from flodl_core.telemetry.journal import Journal
@@ -27,6 +28,7 @@ COMMANDS_END_S: Seconds = 35.0
 """From the end of the run to the end of the last command."""
 MAX_WAITING_COMMANDS = 64
 RUN_ENDED = "run_ended"
+COMMAND_FAILED = "on_event_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,7 @@ class EventCommand:
     classes: tuple[str, ...]
     """All if empty; the end of the run always."""
     env: Mapping[str, str]
+    timeout_s: Seconds = COMMAND_TIMEOUT_S
 
 
 class AlertDesk:
@@ -128,8 +131,9 @@ class AlertDesk:
 
     async def run_commands(self) -> None:
         """Run the user's command for each alert that it asked for, until `finish`."""
-        async for record in self._waiting:
-            await self._run_command(record)
+        async with self._waiting:
+            async for record in self._waiting:
+                await self._run_command(record)
         self._commands_over.set()
 
     def _emit(self, record: AlertRecord) -> None:
@@ -154,10 +158,10 @@ class AlertDesk:
                 at=clock.utc_iso(),
             ),
         ]
-        wanted = self._command is not None and (
-            not self._command.classes or record.alert_class in self._command.classes
-        )
-        if wanted:
+        command = self._command
+        if command is None or record.alert_class == COMMAND_FAILED:
+            return
+        if not command.classes or record.alert_class in command.classes:
             self._hand_over(record)
 
     def _hand_over(self, record: AlertRecord) -> None:
@@ -171,21 +175,37 @@ class AlertDesk:
         body = json.dumps({"path": record.path, **record.as_record()})
         env = {**self._command.env, "FLODL_CHILD_EVENT": record.alert_class}
         try:
-            with anyio.fail_after(COMMAND_TIMEOUT_S), tempfile.TemporaryFile() as told:
+            with tempfile.TemporaryFile() as told:
                 told.write(body.encode())
                 told.seek(0)
-                done = await anyio.run_process(
+                child = spawn(
                     ["/bin/sh", "-c", self._command.command],
-                    stdin=told,
+                    env=env,
+                    stdin=told.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    env=env,
-                    check=False,
                 )
-            if done.returncode != 0:
-                self._log.warning("on_event_failed", code=done.returncode)
-        except (OSError, TimeoutError) as error:
-            self._log.warning("on_event_failed", error=str(error) or type(error).__name__)
+        except OSError as error:
+            self._command_failed(record, f"cannot be started: {error}")
+            return
+        try:
+            with anyio.move_on_after(self._command.timeout_s):
+                await child.wait()
+        finally:
+            is_late = child.status is None
+            child.kill_group()
+            with anyio.CancelScope(shield=True):
+                status = await child.wait()
+        if is_late:
+            limit = f"{self._command.timeout_s:g} s"
+            self._command_failed(record, f"did not end in {limit} and was killed")
+        elif status.code != 0:
+            self._command_failed(record, f"ended with {status.signal or status.code}")
+
+    def _command_failed(self, told: AlertRecord, why: str) -> None:
+        self.raise_alert(
+            COMMAND_FAILED, f"the command of --on-event {why}; it was told of {told.alert_class}"
+        )
 
 
 def _nowhere(_: Rank | None) -> tuple[HostName | None, int, int]:

@@ -26,6 +26,7 @@ SEVERITIES: Final = {
     "overflow": "warn",
     "nonfinite": "warn",
     "save_failed": "warn",
+    "on_event_failed": "warn",
 }
 """The usual severity of each class; `raise_alert` may be given another."""
 

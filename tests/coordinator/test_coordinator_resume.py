@@ -148,6 +148,7 @@ def test_totals_and_finished_epochs_go_on():
     view = script.machine.view(script.now)
     assert (view.training.samples_done, view.training.samples_dropped) == (36, 2)
     assert (view.training.syncs, view.training.global_step) == (7, 18)
+    assert sum(rank.share for rank in view.ranks) == pytest.approx(1.0)  # of what they trained
     assert [epoch.label for epoch in view.epochs] == ["0"]
 
 

@@ -337,6 +337,22 @@ async def test_whatever_answers_is_shown_only_if_it_looks_like_a_run_id(document
     assert owner == "another program"
 
 
+async def test_a_run_that_tells_nothing_without_its_token_is_known_as_one():
+    world = World(require_token=True)
+    async with running_port(on_http=world.app.serve) as port:
+        owner = await anyio.to_thread.run_sync(describe_owner, *port.at)
+    assert owner == "a run of flodl that tells nothing without its token"
+
+
+async def test_a_wrong_token_is_called_wrong_and_a_missing_one_missing():
+    world = World(require_token=True)
+    missing = await ask(world, "GET", "/state.json")
+    wrong = await ask(world, "GET", "/state.json", headers={"Authorization": "Bearer wrong"})
+    assert (missing.status_code, wrong.status_code) == (401, 401)
+    assert missing.json()["error"] == "this run asks for the operator token"
+    assert wrong.json()["error"] == "that is not the operator token"
+
+
 @pytest.mark.parametrize("headers", [None, {"Authorization": "Bearer wrong"}])
 async def test_health_is_told_to_anybody_and_nothing_else_is(headers):
     world = World(require_token=True)
