@@ -49,7 +49,7 @@ Payload: TypeAlias = RankTally | Brought | Completed
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EnteredCall:
     """One collective, as one member entered it."""
 
     name: str
@@ -62,7 +62,7 @@ class PhantomError(AssertionError):
 
 
 @dataclass(slots=True)
-class Group:
+class SimGroup:
     """One communicator.
 
     Attributes:
@@ -73,14 +73,14 @@ class Group:
     members: tuple[Rank, ...]
     source: Rank | None
     joined: set[Rank] = field(default_factory=set)
-    _entered: dict[Rank, list[Entry]] = field(default_factory=dict)
+    _entered: dict[Rank, list[EnteredCall]] = field(default_factory=dict)
 
     @property
     def is_formed(self) -> bool:
         """Whether every member has come."""
         return self.joined == set(self.members)
 
-    def enter(self, rank: Rank, entry: Entry) -> int:
+    def enter(self, rank: Rank, entry: EnteredCall) -> int:
         """A member enters its next collective; return which one it is, from 0.
 
         Raises:

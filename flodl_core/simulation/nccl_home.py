@@ -11,7 +11,7 @@ from typing import Protocol
 from flodl_core.ids import Cycle, Rank
 from flodl_core.messages import control
 from flodl_core.messages.data import RankTally
-from flodl_core.simulation.nccl_group import Average, Brought, Group
+from flodl_core.simulation.nccl_group import Average, Brought, SimGroup
 from flodl_core.simulation.rank_calls import Drawn
 from flodl_core.simulation.tiny_model import F32
 
@@ -27,7 +27,7 @@ class StarOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class SimClaim:
     """A cycle that the rank was called to."""
 
     cycle: Cycle
@@ -43,7 +43,7 @@ class Home(Protocol):
     def join(self, rank: Rank, message: control.NewNcclSession | None) -> None:
         """Come to a session: of a message, or to the first one."""
 
-    def group(self, number: int) -> Group | None:
+    def group(self, number: int) -> SimGroup | None:
         """Return a session's communicator."""
 
     def show(self, rank: Rank, offer: StarOffer) -> None:
@@ -55,7 +55,7 @@ class Home(Protocol):
     def take_star(self, rank: Rank) -> None:
         """Take that."""
 
-    def offered(self, claim: Claim, values: Brought, drawn: list[Drawn]) -> None:
+    def offered(self, claim: SimClaim, values: Brought, drawn: list[Drawn]) -> None:
         """A claim was made, of these values and batches."""
 
     def adopted(self, rank: Rank, average: Average, velocity: F32) -> None:

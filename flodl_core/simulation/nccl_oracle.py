@@ -12,6 +12,7 @@ Who drives it: `nccl_world`.
 """
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,10 +22,13 @@ from flodl_core.ids import Cycle, OuterKind, Rank
 from flodl_core.reduce.mass import gamma_mass
 from flodl_core.reduce.velocity_cycles import velocity_up
 from flodl_core.simulation.nccl_group import Average, Brought
-from flodl_core.simulation.nccl_home import Claim, StarOffer
+from flodl_core.simulation.nccl_home import SimClaim, StarOffer
 from flodl_core.simulation.rank_calls import Drawn
 from flodl_core.simulation.rules import Rules
 from flodl_core.simulation.tiny_model import F32, F64
+
+Offered: TypeAlias = tuple[SimClaim, Brought, list[Drawn]]
+"""What a rank claimed in a cycle, of which values, made of which batches."""
 
 _ROUNDINGS = 2.0**-19
 """Of the largest value: some dozens of roundings to f32."""
@@ -53,7 +57,7 @@ class NcclOracle:
     """The oracle of one run."""
 
     rules: Rules
-    offers: dict[tuple[int, Rank], tuple[Claim, Brought, list[Drawn]]] = field(default_factory=dict)
+    offers: dict[tuple[int, Rank], Offered] = field(default_factory=dict)
     contributors: dict[int, tuple[Rank, ...]] = field(default_factory=dict)
     """Whose values are in the average of each cycle."""
     commits: dict[int, Held] = field(default_factory=dict)
@@ -67,7 +71,7 @@ class NcclOracle:
         """Return what the ranks hold."""
         return tuple(self.holding.values())
 
-    def offered(self, claim: Claim, values: Brought, drawn: list[Drawn]) -> None:
+    def offered(self, claim: SimClaim, values: Brought, drawn: list[Drawn]) -> None:
         """A rank made a claim."""
         total = sum(size for _, _, size in drawn)
         self.rules.require(total == claim.tally.samples, "samples", f"{claim} of {total}")

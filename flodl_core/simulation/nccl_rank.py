@@ -24,18 +24,18 @@ from flodl_core.simulation.nccl_group import (
     Average,
     Brought,
     Completed,
-    Entry,
-    Group,
+    EnteredCall,
     Payload,
+    SimGroup,
 )
-from flodl_core.simulation.nccl_home import Claim, Home, StarOffer
+from flodl_core.simulation.nccl_home import Home, SimClaim, StarOffer
 from flodl_core.simulation.nccl_words import batch_of, metrics_of, score_of
 from flodl_core.simulation.rank_calls import Drawn
 from flodl_core.simulation.scenario import Scenario
 from flodl_core.simulation.tiny_model import F32, TinyModel
 
 UID = bytes(128)
-Then = Callable[[Group, Mapping[Rank, Payload]], None]
+Then = Callable[[SimGroup, Mapping[Rank, Payload]], None]
 
 
 class NcclRank:
@@ -62,7 +62,7 @@ class NcclRank:
         self._drawn: list[Drawn] = []
         self._sums: dict[int, tuple[int, int]] = {}
         self._steps = 0
-        self._claim: Claim | None = None
+        self._claim: SimClaim | None = None
         self._at: tuple[int, Then] | None = None
         self._tallies: tuple[RankTally, ...] = ()
         self._told = Cycle(0)
@@ -107,7 +107,7 @@ class NcclRank:
         """This rank's communicator of a session is being formed."""
         self.session, self._at = max(self.session, number), None
 
-    def _usable(self) -> Group | None:
+    def _usable(self) -> SimGroup | None:
         group = self.home.group(self.session)
         is_fit = group is not None and group.is_formed and self.session >= self.broken_below
         return group if is_fit else None
@@ -142,7 +142,7 @@ class NcclRank:
         self._is_restless = self._perform(self.pacer.next_action())
         return self._is_restless
 
-    def _owes_recovery(self, group: Group) -> bool:
+    def _owes_recovery(self, group: SimGroup) -> bool:
         return group.source is not None and group.number not in self._gave
 
     def _perform(self, action: actions.Action) -> bool:
@@ -199,7 +199,7 @@ class NcclRank:
         tally = RankTally(
             rank=self.rank, n=0 if declared else n, samples=samples, declared=declared
         )
-        self._claim = Claim(cycle, tally)
+        self._claim = SimClaim(cycle, tally)
         brought = Brought(self.model.params.copy(), self.model.buffers.copy())
         self.home.offered(self._claim, brought, drawn)
 
@@ -260,7 +260,7 @@ class NcclRank:
 
     # collectives
 
-    def _collective_step(self, group: Group | None, *, look: bool) -> bool:
+    def _collective_step(self, group: SimGroup | None, *, look: bool) -> bool:
         if group is None:
             self._at = None
             return False
@@ -276,17 +276,17 @@ class NcclRank:
             return True
         if self._owes_recovery(group):
             self._gave.add(group.number)
-            self._enter(group, Entry("RECOVER", None, self._newest), self._take_recovery)
+            self._enter(group, EnteredCall("RECOVER", None, self._newest), self._take_recovery)
         elif self._claim is not None:
             claim = self._claim
-            self._enter(group, Entry("COUNT", claim.cycle, claim.tally), self._take_counts)
+            self._enter(group, EnteredCall("COUNT", claim.cycle, claim.tally), self._take_counts)
         return True
 
-    def _enter(self, group: Group, entry: Entry, then: Then) -> None:
+    def _enter(self, group: SimGroup, entry: EnteredCall, then: Then) -> None:
         self._at = (group.enter(self.rank, entry), then)
         self.home.visit(entry.name)
 
-    def _take_recovery(self, group: Group, found: Mapping[Rank, Payload]) -> None:
+    def _take_recovery(self, group: SimGroup, found: Mapping[Rank, Payload]) -> None:
         assert group.source is not None
         newest = found[group.source]
         assert isinstance(newest, Completed)
@@ -294,7 +294,7 @@ class NcclRank:
             self.recovered += 1
             self._finish(newest)
 
-    def _take_counts(self, group: Group, found: Mapping[Rank, Payload]) -> None:
+    def _take_counts(self, group: SimGroup, found: Mapping[Rank, Payload]) -> None:
         claim = self._claim
         assert claim is not None
         if self._told != claim.cycle:
@@ -313,9 +313,9 @@ class NcclRank:
             self._finish(Completed(claim.cycle, None))
             return
         brought = Brought(self.model.params.copy(), self.model.buffers.copy())
-        self._enter(group, Entry("PARAM", claim.cycle, brought), self._take_sum)
+        self._enter(group, EnteredCall("PARAM", claim.cycle, brought), self._take_sum)
 
-    def _take_sum(self, _group: Group, found: Mapping[Rank, Payload]) -> None:
+    def _take_sum(self, _group: SimGroup, found: Mapping[Rank, Payload]) -> None:
         assert self._claim is not None
         gamma = self._scenario.gamma
         masses = [gamma_mass(one.n, gamma) for one in self._tallies]

@@ -40,8 +40,8 @@ from flodl_core.messages.control import NewNcclSession
 from flodl_core.messages.data import RankTally
 from flodl_core.simulation.formation import coordinator_settings, form_world
 from flodl_core.simulation.lanes import through_codec
-from flodl_core.simulation.nccl_group import Average, Brought, Group
-from flodl_core.simulation.nccl_home import Claim, StarOffer
+from flodl_core.simulation.nccl_group import Average, Brought, SimGroup
+from flodl_core.simulation.nccl_home import SimClaim, StarOffer
 from flodl_core.simulation.nccl_oracle import Held, NcclOracle
 from flodl_core.simulation.nccl_rank import NcclRank
 from flodl_core.simulation.outcome import Outcome
@@ -117,7 +117,7 @@ class NcclWorld:
         }
         self._up: dict[Rank, deque[object]] = {rank: deque() for rank in self.ranks}
         self._own: deque[Event] = deque()
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, SimGroup] = {}
         self._rosters: dict[int, dict[Rank, Rank]] = {}
         """By session, and by place in it: who was told."""
         self._at_root = set(self.ranks)
@@ -146,7 +146,7 @@ class NcclWorld:
             roster = self._rosters[number]
             members = tuple(roster[place] for place in sorted(roster))
             source = None if message.consensus_from is None else roster[message.consensus_from]
-        group = self._groups.setdefault(number, Group(number, members, source))
+        group = self._groups.setdefault(number, SimGroup(number, members, source))
         one = self.ranks[rank]
         if number < one.broken_below:
             return
@@ -156,7 +156,7 @@ class NcclWorld:
             if self.ranks[member].running:
                 self.say(member, timing.NcclSessionFormed(rank=member, session=Session(number)))
 
-    def group(self, number: int) -> Group | None:
+    def group(self, number: int) -> SimGroup | None:
         """Return a session's communicator."""
         return self._groups.get(number)
 
@@ -179,7 +179,7 @@ class NcclWorld:
         if ended.is_initial and ended.params is not None:
             self.oracle.began(rank, ended.params)
 
-    def offered(self, claim: Claim, values: Brought, drawn: list[Drawn]) -> None:
+    def offered(self, claim: SimClaim, values: Brought, drawn: list[Drawn]) -> None:
         """A claim was made."""
         self.oracle.offered(claim, values, drawn)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from flodl_core.ids import Cycle, ExitCode, Mode, Rank, SaveReason
 from flodl_core.messages.data import RankTally
 from flodl_core.simulation.draws import draw_scenario
-from flodl_core.simulation.nccl_group import Average, Brought, Entry, Group, PhantomError
-from flodl_core.simulation.nccl_home import Claim
+from flodl_core.simulation.nccl_group import Average, Brought, EnteredCall, PhantomError, SimGroup
+from flodl_core.simulation.nccl_home import SimClaim
 from flodl_core.simulation.nccl_oracle import Held, NcclOracle
 from flodl_core.simulation.nccl_world import SITES, NcclFaults, NcclWorld, values_of
 from flodl_core.simulation.outcome import Outcome
@@ -121,11 +121,11 @@ def test_survivors_of_deaths_under_an_outer_optimizer_hold_the_same_bits() -> No
 
 
 def test_a_member_that_enters_another_collective_is_a_phantom() -> None:
-    group = Group(0, (Rank(0), Rank(1)), None)
+    group = SimGroup(0, (Rank(0), Rank(1)), None)
     tally = RankTally(rank=Rank(0), n=1, samples=1, declared=False)
-    group.enter(Rank(0), Entry("COUNT", Cycle(1), tally))
+    group.enter(Rank(0), EnteredCall("COUNT", Cycle(1), tally))
     with pytest.raises(PhantomError, match="PARAM of cycle 1, beside COUNT"):
-        group.enter(Rank(1), Entry("PARAM", Cycle(1), tally))
+        group.enter(Rank(1), EnteredCall("PARAM", Cycle(1), tally))
 
 
 def oracle_at_cycle_one() -> tuple[NcclOracle, Average]:
@@ -136,7 +136,7 @@ def oracle_at_cycle_one() -> tuple[NcclOracle, Average]:
         tally = RankTally(rank=rank, n=1, samples=2, declared=False)
         values = np.full(3, 2.0 * rank, np.float32)
         oracle.began(rank, np.zeros(3, np.float32))
-        oracle.offered(Claim(Cycle(1), tally), Brought(values, values), [(0, 2 * rank, 2)])
+        oracle.offered(SimClaim(Cycle(1), tally), Brought(values, values), [(0, 2 * rank, 2)])
         tallies.append(tally)
     mean = np.ones(3, np.float32)
     return oracle, Average(Cycle(1), mean, mean, tuple(tallies))
