@@ -154,7 +154,9 @@ def command(
     run = loaded.run
     mode = resolve_mode(run.mode).mode
     names = " and ".join(_PLAYED)
-    _require(mode in _PLAYED, "mode", mode.value, f"is not played, only {names}", "leave --mode out")
+    _require(
+        mode in _PLAYED, "mode", mode.value, f"is not played, only {names}", "leave --mode out"
+    )
     profile = PaceProfile(
         batch_ms=read_numbers(speeds, field="speeds"),
         jitter=jitter,

@@ -42,7 +42,9 @@ class EventSpan:
         """The event for people, who count from 1: `4 (pass 1, split 4/4)`, or its number alone."""
         if self.splits == 1:
             return str(self.event + 1)
-        return f"{self.event + 1} (pass {self.pass_index + 1}, split {self.split + 1}/{self.splits})"
+        return (
+            f"{self.event + 1} (pass {self.pass_index + 1}, split {self.split + 1}/{self.splits})"
+        )
 
 
 def refuse_splits(n_samples: int, batch_size: int, splits: int) -> str | None:
