@@ -10,7 +10,7 @@ HostName = NewType("HostName", str)
 """A label of one machine's ranks; never an address."""
 
 RunId = NewType("RunId", str)
-"""Sixteen hex characters, drawn once a run."""
+"""Sixteen hex characters, drawn once a run; a part of paths."""
 
 Cycle = NewType("Cycle", int)
 """One averaging, trigger to finish. 0 is the initial broadcast."""

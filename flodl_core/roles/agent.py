@@ -37,7 +37,7 @@ from flodl_core.roles.orders import RelayEnds, RelayOrder
 from flodl_core.roles.rank_ends import RankEnds, close_ends
 from flodl_core.roles.tunnel import explain_through, open_tunnel
 from flodl_core.telemetry.run_directory import RunDirectory
-from flodl_core.training.job_name import FILE, NamedJob, name_job
+from flodl_core.training.job_name import FILE, MODULE, NamedJob, name_job
 from flodl_core.units import Seconds
 
 CONNECT_S: Seconds = 2.5
@@ -177,7 +177,9 @@ class Agent:
         self._say(f"the run ended: {ended.summary}")
 
     async def _prepare(self, offer: Offer) -> tuple[LocalJob, tuple[str, ...]]:
-        named = find_job(offer.job, self._config.job)
+        config = self._config
+        is_proven = config.token is not None or config.tls_fingerprint is not None
+        named = find_job(offer.job, config.job, is_proven=is_proven)
         facts = await ask_inspector(
             named.ref,
             named.path,
@@ -252,11 +254,20 @@ class RelayStarter:
             await self._child.terminate_group(1.0)
 
 
-def find_job(offered: JobRef, own: str | None) -> NamedJob:
+def find_job(offered: JobRef, own: str | None, *, is_proven: bool) -> NamedJob:
     """Return the job as this host has it; nobody fetches code.
 
+    The name of a module and the options of a function in it, chosen by a stranger, could be
+    those of any function that is installed here.
+
+    Args:
+        offered: by the launcher.
+        own: as this host was told; None if it was not.
+        is_proven: whether a token or a fingerprint tells the launcher from a stranger.
+
     Raises:
-        RefusedError: the run's job is a file, and this host was not told where it lies.
+        RefusedError: the run's job is a file, and this host was not told where it lies, or it
+            is a module, and nothing proves who says so.
         JobError: what was given is no job.
     """
     if own is not None:
@@ -266,4 +277,15 @@ def find_job(offered: JobRef, own: str | None) -> NamedJob:
             f"the run's job is the file {offered.name}, and nobody fetches code",
             fix="copy the file to this host and give --job PATH",
         )
-    return NamedJob(ref=offered, path=None)
+    if offered.kind == MODULE and not is_proven:
+        raise RefusedError(
+            f"the run's job is {offered.name}, and nothing proves who says so",
+            fix=f"give --job {offered.name} if that is the job, or the run's token",
+        )
+    named = name_job(offered.name, offered.args)
+    if named.ref.kind != offered.kind:
+        raise RefusedError(
+            f"the controller offers a {offered.kind} whose name is that of a {named.ref.kind}",
+            fix="check that the address is that of a flodl launcher",
+        )
+    return named

@@ -5,9 +5,11 @@ It ends with WorldFormed, or with an error that says whether dialling again can 
 """
 
 import math
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -21,6 +23,8 @@ from flodl_core.messages.join import Abort, Accept, Knock, Offer, Reject, WorldF
 from flodl_core.net.join_link import JoinLink
 from flodl_core.units import Seconds
 
+_RUN_ID: Final = re.compile(r"[0-9a-f]{16}")
+"""It becomes a part of paths here."""
 OFFER_WAIT_S: Seconds = 30.0
 """From the Knock to the Offer; the controller answers at once."""
 
@@ -79,6 +83,11 @@ async def join_world(
             raise RefusedError(
                 f"the controller speaks message set {offer.schema}, this host {SCHEMA_VERSION}",
                 fix="install the same flodl version on every host",
+            )
+        if _RUN_ID.fullmatch(offer.run_id) is None:
+            raise RefusedError(
+                "the controller sent a run id that is none",
+                fix="check that the address is that of a flodl launcher",
             )
         job, devices = await prepare(offer)
         await link.send(

@@ -68,7 +68,7 @@ class RunDirectory:
         Raises:
             ConfigError: it cannot be made.
         """
-        path = base / f"{safe_name(name)}-{run_id}"
+        path = base / f"{safe_name(name)}-{safe_name(run_id)}"
         try:
             for part in (path, path / "logs", path / "records", path / "checkpoints"):
                 part.mkdir(parents=True, exist_ok=True)
