@@ -79,7 +79,8 @@ def _reduce(document: StateDocument) -> list[str]:
     if reduce.pending_s is not None:
         pending = f"  pending {show_age(reduce.pending_s, reduce.stall_ceiling_s)}"
     last = f"last {show_number(reduce.last_sync_ms, digits=3)} ms {reduce.last_outcome or ''}"
-    text = f"{reduce.state}  cycle {reduce.cycle}  version {reduce.version}  "
+    cycle = f"cycle {reduce.cycle}" if reduce.cycle >= 0 else "no cycle yet"
+    text = f"{reduce.state}  {cycle}  version {reduce.version}  "
     lines = [_line("reduce", f"{text}{show_bytes(reduce.bytes)}  {last.rstrip()}{pending}")]
     if reduce.outer_lr is not None and reduce.outer_momentum is not None:
         numbers = f"rate {reduce.outer_lr:g}, momentum {reduce.outer_momentum:g}"

@@ -3,7 +3,7 @@
 import os
 import platform
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from flodl_core.ids import HostName, Rank, StartMode
 from flodl_core.membership.job_facts import expect_job
 from flodl_core.membership.ledger import MembershipLedger
 from flodl_core.messages import SCHEMA_VERSION
-from flodl_core.messages.job import Envelope
+from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import Offer
 from flodl_core.net import clock
 from flodl_core.net.addresses import join_host_port, parse_host_port
@@ -256,19 +256,32 @@ def advertised(join: JoinConfig, port: int) -> str:
 
 def join_settings(plan: RunPlan, join: JoinConfig, window: WindowConfig, port: int) -> JoinSettings:
     """Return how hosts join, with the line that another host would type."""
-    words = ["flodl", "join", advertised(join, port)]
-    if not join.admits_openly:
-        words += ["--token-file", "token"]
-    elif plan.fingerprint is not None:
-        words += ["--tls-fingerprint", plan.fingerprint.hex()]
-    if plan.job.kind == FILE:
-        words += ["--job", plan.job.name]
+    proof = ["--token-file", "token"]
+    if join.admits_openly:
+        pin = plan.fingerprint
+        proof = [] if pin is None else ["--tls-fingerprint", pin.hex()]
     return JoinSettings(
         window_s=window.join_timeout_s,
         cap_s=window.max_join_timeout_s,
-        line=None if window.min_rank_start == 1 else shlex.join(words),
+        line=None if window.min_rank_start == 1 else join_line(plan.job, join, port, proof),
         is_open=join.admits_openly,
     )
+
+
+def join_line(job: JobRef, join: JoinConfig, port: int, proof: Sequence[str]) -> str:
+    """Return what another host types to join.
+
+    Args:
+        job: of the run; a file is named as if it lay where the line is typed.
+        join: as configured.
+        port: the real one.
+        proof: the options that show that it may.
+    """
+    words = ["flodl", "join", advertised(join, port), *proof]
+    if job.kind == FILE:
+        module, _, attribute = job.name.partition(":")
+        words += ["--job", f"{module}.py:{attribute}"]
+    return shlex.join(words)
 
 
 def keep_summary(summary: RunSummary, directory: RunDirectory, say: Callable[[str], None]) -> None:

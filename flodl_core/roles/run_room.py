@@ -49,8 +49,8 @@ from flodl_core.roles.operator_desk import OperatorActions
 from flodl_core.roles.operators import RunOperators
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.run_parts import (
-    advertised,
     dialled_host,
+    join_line,
     join_settings,
     keep_summary,
     make_facts,
@@ -240,8 +240,8 @@ class RunRoom:
             f"its directory is {self._directory.path}"
         )
         if self._start_mode is not None:
-            address, token_path = advertised(self._join, number), self._directory.token_path
-            self._say(f"to add a host: flodl join {address} --token-file {token_path}")
+            proof = ("--token-file", str(self._directory.token_path))
+            self._say(f"to add a host: {join_line(self._plan.job, self._join, number, proof)}")
         return port
 
     # -- what the window tells -----------------------------------------------------

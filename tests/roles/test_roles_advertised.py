@@ -5,7 +5,8 @@ import platform
 import pytest
 
 from flodl_core.config.schema import JoinConfig
-from flodl_core.roles.run_parts import advertised
+from flodl_core.messages.job import JobRef
+from flodl_core.roles.run_parts import advertised, join_line
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,16 @@ from flodl_core.roles.run_parts import advertised
 )
 def test_the_address_is_the_one_that_was_given_else_the_binds(given, address):
     assert advertised(JoinConfig(**given), 4000) == address
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (JobRef(kind="recipe", name="charlm", args={}), ""),
+        (JobRef(kind="module", name="jobs.small:job", args={}), ""),
+        (JobRef(kind="file", name="mlp:train", args={}, sha256="0" * 64), " --job mlp.py:train"),
+    ],
+)
+def test_the_line_to_join_names_a_file_as_its_own_command_line_would(job, words):
+    line = join_line(job, JoinConfig(), 4000, ["--token-file", "/a b/token"])
+    assert line == f"flodl join 127.0.0.1:4000 --token-file '/a b/token'{words}"
