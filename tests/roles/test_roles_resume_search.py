@@ -139,7 +139,7 @@ def test_what_is_skipped_is_named_with_its_reason(tmp_path):
     told = "\n".join(found.lines)
     assert f"skipped {live.path}: its run goes on" in told
     assert "consensus.safetensors is damaged: its digest is another" in told
-    assert "version 2, epoch 1, step 7, saved 2031-01-01T00:00:00Z" in told
+    assert "version 2, epoch 2, step 7, saved 2031-01-01T00:00:00Z" in told
 
 
 def test_where_nothing_is_complete_it_says_what_was_there(tmp_path):
