@@ -164,10 +164,10 @@ class RunConfig(Settings):
     outer_momentum: float | None = Field(default=None, ge=0, lt=1, examples=[0.9])
     """Part of the outer velocity that outlasts an average; 0.9 if not set."""
     inner_state: Annotated[InnerState | None, BeforeValidator(lower_words)] = Field(
-        default=None, examples=["fresh"]
+        default=None, examples=["kept"]
     )
     """With slowmo or nesterov: kept has ranks go on with their optimizer's state after each
-    average, fresh has them begin it anew; kept if not set."""
+    average, fresh has them begin it anew; fresh with nesterov and kept with slowmo if not set."""
     wire_dtype: Annotated[WireDtype, BeforeValidator(lower_words)] = Field(
         default=WireDtype.F32, examples=["bf16"]
     )

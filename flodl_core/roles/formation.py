@@ -23,7 +23,16 @@ from flodl_core.elche.hardware import read_gpu_untrusted
 from flodl_core.elche.report import StartValues
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.errors import ConfigError
-from flodl_core.ids import GuardKind, HostName, InnerState, Mode, NcclScratch, Rank, RunId
+from flodl_core.ids import (
+    GuardKind,
+    HostName,
+    InnerState,
+    Mode,
+    NcclScratch,
+    OuterKind,
+    Rank,
+    RunId,
+)
 from flodl_core.membership.events import FormWorld
 from flodl_core.membership.roster import (
     ConnectionId,
@@ -165,7 +174,8 @@ def outer_spec(config: RunConfig) -> OuterSpec | None:
     rule = outer_rule(config.outer, lr=config.outer_lr, momentum=config.outer_momentum)
     if isinstance(rule, OuterAvg):
         return None
-    inner = config.inner_state or InnerState.KEPT
+    usual = InnerState.FRESH if rule.kind is OuterKind.NESTEROV else InnerState.KEPT
+    inner = config.inner_state or usual
     return OuterSpec(kind=rule.kind, lr=rule.lr, momentum=rule.momentum, inner=inner)
 
 

@@ -84,7 +84,7 @@ VARIANTS = {
     "cpu_cadence": CADENCE,
     "cpu_async": ("--mode", "cpu_async"),
     "SlowMo": (*CADENCE, "--outer", "slowmo"),
-    "DiLoCo": (*CADENCE, "--outer", "nesterov"),
+    "DiLoCo": (*CADENCE, "--outer", "nesterov", "--inner-state", "kept"),
 }
 
 

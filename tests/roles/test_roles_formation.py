@@ -84,14 +84,17 @@ def settings(roster: tuple[SeatedMember, ...] = CPUS, **config: Any) -> Coordina
         ({}, None),
         ({"outer": "avg"}, None),
         ({"outer": "slowmo"}, OuterSpec(kind=OuterKind.SLOWMO, lr=1.0, momentum=0.9)),
-        ({"outer": " Nesterov "}, OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9)),
         (
-            {"outer": "nesterov", "outer_lr": 0.4, "outer_momentum": 0.0},
-            OuterSpec(kind=OuterKind.NESTEROV, lr=0.4, momentum=0.0),
+            {"outer": " Nesterov "},
+            OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, inner=InnerState.FRESH),
         ),
         (
-            {"outer": "nesterov", "inner_state": " Fresh "},
-            OuterSpec(kind=OuterKind.NESTEROV, lr=0.7, momentum=0.9, inner=InnerState.FRESH),
+            {"outer": "nesterov", "outer_lr": 0.4, "outer_momentum": 0.0, "inner_state": " Kept "},
+            OuterSpec(kind=OuterKind.NESTEROV, lr=0.4, momentum=0.0, inner=InnerState.KEPT),
+        ),
+        (
+            {"outer": "slowmo", "inner_state": "fresh"},
+            OuterSpec(kind=OuterKind.SLOWMO, lr=1.0, momentum=0.9, inner=InnerState.FRESH),
         ),
     ],
 )
