@@ -3,7 +3,7 @@
     flodl headless tests/bench/gpu/gpt_job.py:job --ranks 2 --mode nccl_cadence
 
 GPT_SAMPLES sequences are an epoch. Rank r waits longer after each batch by the r-th number
-of GPT_EXTRA_MS (milliseconds, with commas), as `shared/bench/gpu_ddp_baseline.py` does, whose
+of GPT_EXTRA_MS (milliseconds, with commas), as `gpu_ddp_baseline.py` does, whose
 model this is.
 """
 

@@ -224,7 +224,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--ranks", type=int, default=2)
     arguments.add_argument("--what", nargs="+", default=["same", "gpt", "kill"])
-    arguments.add_argument("--ddp", type=Path, default=Path("shared_bench/gpu_ddp_baseline.py"))
+    arguments.add_argument("--ddp", type=Path, default=Path("gpu_ddp_baseline.py"))
     arguments.add_argument("--samples", type=int, default=4096, help="of an equal run")
     arguments.add_argument("--kills", type=int, default=1)
     given = arguments.parse_args()
