@@ -85,16 +85,14 @@ def close_done(state: SchedulerState, now: Seconds) -> None:
     trained, dropped = state.book.trained_samples, state.book.dropped_samples
     detail = f"{trained} samples trained, {dropped} dropped, syncs: {state.syncs}"
     is_barren = trained == 0 and dropped > 0
-    if is_barren and state.barren_cycles:
-        detail += (
-            "; every sample was dropped: no rank had finite values in any average; look at the "
-            "loss, the data and the learning rate"
-        )
-    elif is_barren:
-        detail += (
-            "; every sample was dropped: where no optimizer step was applied, let step call "
-            "ctx.optimizer_step()"
-        )
+    if is_barren:
+        why = "where no optimizer step was applied, let step call ctx.optimizer_step()"
+        if state.barren_cycles:
+            why = (
+                "no rank had finite values in any average; look at the loss, the data and the "
+                "learning rate"
+            )
+        detail += f"; every sample was dropped: {why}"
         state.alert(Severity.CRITICAL, "nothing_trained", detail)
     begin_closing(
         state,

@@ -280,16 +280,21 @@ def test_an_unrealized_cycle_drops_what_was_skipped_and_keeps_the_version():
     assert script.machine.view(script.now).reduce.version == 2
 
 
-def test_a_run_without_any_optimizer_step_ends_as_a_failure_that_says_so():
+def barren_run(*, declared):
+    """A run of one cycle in which nothing was trained; returns it and its end."""
     script = Script((("red", 1),), n_samples=2).start()
     script.batch(0)
     script.ready(0, 1, n=0)
-    script.rounds(1, [tally(0, n=0)])
+    script.rounds(1, [tally(0, n=0, declared=declared)])
     script.ack(0, 1, Sync.UNREALIZED)
     script.metrics(0, 2)
     script.checkpoint_result(0, 0)
     script.saved(0)
-    end = ends(script.exiting(0))
+    return script, ends(script.exiting(0))
+
+
+def test_a_run_without_any_optimizer_step_ends_as_a_failure_that_says_so():
+    script, end = barren_run(declared=False)
     assert (end.exit_code, end.reason) == (1, "nothing_trained")
     assert end.detail.startswith("0 samples trained, 2 dropped")
     assert "ctx.optimizer_step()" in end.detail
@@ -297,18 +302,12 @@ def test_a_run_without_any_optimizer_step_ends_as_a_failure_that_says_so():
 
 
 def test_a_run_whose_values_were_never_finite_says_that_and_nothing_of_steps():
-    script = Script((("red", 1),), n_samples=2).start()
-    script.batch(0)
-    script.ready(0, 1)
-    script.rounds(1, [tally(0, n=0, declared=True)])
-    script.ack(0, 1, Sync.UNREALIZED)
-    script.metrics(0, 2)
-    script.checkpoint_result(0, 0)
-    script.saved(0)
-    end = ends(script.exiting(0))
+    script, end = barren_run(declared=True)
     assert (end.exit_code, end.reason) == (1, "nothing_trained")
     assert "no rank had finite values in any average" in end.detail
     assert "optimizer_step" not in end.detail
+    classes = [alert.alert_class for alert in of(script.said, RaiseAlert)]
+    assert classes == ["nonfinite", "nothing_trained"]
 
 
 def test_a_tally_above_what_a_rank_holds_is_cut_and_noted():
