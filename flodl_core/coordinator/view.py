@@ -161,7 +161,7 @@ def compose_view(state: SchedulerState, now: Seconds) -> CoordinatorView:
         training=training_view(state, now),
         elche=elche_view(state),
         reduce=_reduce(state, now),
-        ranks=tuple(_rank(state, record, now) for record in state.cohort),
+        ranks=_ranks(state, now),
         waits=list_waits(state, now),
         epochs=tuple(state.epochs),
         saves=SaveView(
@@ -273,12 +273,17 @@ def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
     )
 
 
-def _rank(state: SchedulerState, record: RankRecord, now: Seconds) -> RankView:
+def _ranks(state: SchedulerState, now: Seconds) -> tuple[RankView, ...]:
+    trained, rate = sum(one.trained_samples for one in state.cohort), _throughput(state, now)
+    return tuple(_rank(state, one, now, trained=trained, rate=rate) for one in state.cohort)
+
+
+def _rank(
+    state: SchedulerState, record: RankRecord, now: Seconds, *, trained: int, rate: float | None
+) -> RankView:
     heartbeat = heartbeat_ceiling(record, state.spec) if record.alive else None
     progress = progress_ceiling(state, record.rank)
-    trained = sum(one.trained_samples for one in state.cohort)
     share = record.trained_samples / trained if trained else None
-    rate = _throughput(state, now)
     mean = record.mean_batch_ms
     return RankView(
         rank=record.rank,
