@@ -25,9 +25,9 @@ from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, PARENT_PID_VARIABLE
 from flodl_core.units import Seconds
 
 DATA_VARIABLE: Final = "FLODL_DATA"
+"""Where the job finds the directory of this host's data."""
 INTERFACE_VARIABLE: Final = "NCCL_SOCKET_IFNAME"
 """NCCL's own; it is read when its library is first used in a process."""
-"""Where the job finds the directory of this host's data."""
 
 EVICTION_S: Final = 10.0
 """From the polite signal to SIGKILL."""

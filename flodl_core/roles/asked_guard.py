@@ -33,6 +33,7 @@ from flodl_core.ids import GuardKind
 from flodl_core.net.children import Child, python_command, spawn
 from flodl_core.net.clock import now
 from flodl_core.roles.guard_words import (
+    PIECE_BYTES,
     Asked,
     GuardReady,
     GuardRefused,
@@ -50,7 +51,6 @@ PATIENCE_S: Final[Seconds] = 0.02
 CEILING_S: Final[Seconds] = 10.0
 """Past which a guard that has not answered is given up."""
 _PROCESS: Final = "flodl_core.roles.guard_process"
-_PIECE_BYTES: Final = 1 << 16
 
 
 class AskedGuard:
@@ -146,7 +146,7 @@ class AskedGuard:
                 left_s = max(0.0, until - self._clock())
                 if not select.select([self._link], [], [], left_s)[0]:
                     return None
-                piece = self._link.recv(_PIECE_BYTES)
+                piece = self._link.recv(PIECE_BYTES)
                 if not piece:
                     raise GuardTroubleError("its process ended", is_final=True)
                 self._lines.add(piece)
@@ -224,7 +224,7 @@ async def _first_word(link: socket.socket) -> GuardReady | GuardRefused:
     while True:
         await anyio.wait_readable(link)
         try:
-            piece = link.recv(_PIECE_BYTES)
+            piece = link.recv(PIECE_BYTES)
         except ConnectionError:
             piece = b""
         if not piece:

@@ -20,6 +20,7 @@ from flodl_core.net.children import own_environment
 from flodl_core.net.parent_tie import tie_from_environment
 from flodl_core.roles.guard_loading import load_guard
 from flodl_core.roles.guard_words import (
+    PIECE_BYTES,
     GuardReady,
     GuardRefused,
     Lines,
@@ -28,8 +29,6 @@ from flodl_core.roles.guard_words import (
     Review,
     line_of,
 )
-
-_PIECE_BYTES = 1 << 16
 
 
 def main() -> int:
@@ -54,7 +53,7 @@ def main() -> int:
 
 def _answer(asked: socket.socket, judge: Judge) -> int:
     lines = Lines()
-    while piece := asked.recv(_PIECE_BYTES):
+    while piece := asked.recv(PIECE_BYTES):
         lines.add(piece)
         while (word := lines.next()) is not None:
             match word:

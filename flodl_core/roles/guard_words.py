@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from flodl_core.elche.guards import DivergenceReport, Verdict
 from flodl_core.errors import BadFrameError
 
+PIECE_BYTES: Final = 1 << 16
+"""Received at once, at most."""
 MAX_LINE_BYTES: Final = 4 << 20
 """Of one line; 1024 ranks take 60 KiB, the rest is for what a guard wants kept."""
 

@@ -85,9 +85,22 @@ class Adopter:
             self._kernels.adopt(params, consensus, spans, sums)
             return
         sums.zero_()
-        for offset, length in spans:
-            run = slice(offset, offset + length)
-            _adopt_in_pieces(params[run], consensus[run], sums)
+        for piece in pieces_of(spans):
+            pre, post = params[piece], consensus[piece]
+            sums[0] += square_sum(pre)
+            sums[1] += square_sum(post)
+            pre.sub_(post)
+            sums[2] += square_sum(pre)
+            pre.copy_(post)
+
+
+def pieces_of(spans: Sequence[Run]) -> list[slice]:
+    """Return the spans cut into pieces of at most `PIECE_VALUES`, in order."""
+    return [
+        slice(start, min(start + PIECE_VALUES, offset + length))
+        for offset, length in spans
+        for start in range(offset, offset + length, PIECE_VALUES)
+    ]
 
 
 def spread_of(values: torch.Tensor) -> torch.Tensor:
@@ -104,16 +117,6 @@ def square_sum(values: torch.Tensor) -> torch.Tensor:
         return torch.zeros((), dtype=torch.float64, device=values.device)
     norm: torch.Tensor = torch.linalg.vector_norm(values, dtype=torch.float64)
     return norm * norm
-
-
-def _adopt_in_pieces(mine: torch.Tensor, theirs: torch.Tensor, sums: torch.Tensor) -> None:
-    for start in range(0, mine.numel(), PIECE_VALUES):
-        pre, post = mine[start : start + PIECE_VALUES], theirs[start : start + PIECE_VALUES]
-        sums[0] += square_sum(pre)
-        sums[1] += square_sum(post)
-        pre.sub_(post)
-        sums[2] += square_sum(pre)
-        pre.copy_(post)
 
 
 class _Kernels:

@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from flodl_core.planes.nccl.fused import PIECE_VALUES, SUMS, spread_of, square_sum
+from flodl_core.planes.nccl.fused import SUMS, pieces_of, spread_of, square_sum
 from flodl_core.reduce.buckets import Run
 from flodl_core.reduce.outer import NesterovMomentum, OuterMomentum
 
@@ -103,7 +103,7 @@ class OuterAdopter:
         spans: Sequence[Run],
         sums: torch.Tensor,
     ) -> None:
-        pieces = _pieces_of(spans)
+        pieces = pieces_of(spans)
         spread = torch.zeros((), dtype=torch.float64, device=self._device)
         for piece in pieces:
             stepped, after = self._step(average[piece], memory, piece)
@@ -207,11 +207,3 @@ class OuterAdopter:
             raise RuntimeError("the kernel rounds otherwise than torch's operations")
         if not torch.allclose(our_sums, their_sums, rtol=1e-6):
             raise RuntimeError(f"the kernel's sums are {our_sums.tolist()}")
-
-
-def _pieces_of(spans: Sequence[Run]) -> list[slice]:
-    return [
-        slice(start, min(start + PIECE_VALUES, offset + length))
-        for offset, length in spans
-        for start in range(offset, offset + length, PIECE_VALUES)
-    ]
