@@ -1,16 +1,12 @@
 """A small job whose rank 1 holds the interpreter lock for long, once."""
 
-import sys
-import time
-
 import torch
+from chaos_holding import hold_interpreter
 from torch import nn
 
 from flodl_core.training.batches import Batch
 from flodl_core.training.job import TrainJob
 from flodl_core.training.step_context import StepContext
-
-NEVER_S = 1e6
 
 
 class Points:
@@ -25,16 +21,6 @@ class Points:
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         x = torch.tensor([index / self._samples])
         return x, 2 * x
-
-
-def hold_interpreter(seconds: float) -> None:
-    """Burn CPU for so long; who asks for the lock waits one switch interval before taking it."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(NEVER_S)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        pass
-    sys.setswitchinterval(usual)
 
 
 def job(*, samples: int = 96, batch_size: int = 4, burn_s: float = 0.0) -> TrainJob:

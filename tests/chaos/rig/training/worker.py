@@ -9,12 +9,12 @@ between two batches, as the product's rank does.
 
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from chaos_holding import hold_interpreter
 from chaos_parking import DIRECTORY, park
 
 from flodl_core.dispatch import actions
@@ -32,7 +32,6 @@ from flodl_core.training.share_totals import ShareTotals
 POLL_S = 0.05
 HOLD_S = 1.0
 BURNING_RANK, BURNING_BATCH = 1, 3
-NEVER_S = 1e6
 
 
 class RankWorker:
@@ -259,16 +258,3 @@ class RankWorker:
     def _handle(self, event: object) -> None:
         for note in self._pacer.handle(event):
             self._log.info(note.code, **{f"of_{key}": value for key, value in note.fields.items()})
-
-
-def hold_interpreter(seconds: float) -> None:
-    """Burn CPU for so long, and never let another thread of the interpreter run meanwhile.
-
-    A thread that asks for the interpreter lock waits one switch interval before it takes it.
-    """
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(NEVER_S)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        pass
-    sys.setswitchinterval(usual)
