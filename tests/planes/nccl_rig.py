@@ -4,9 +4,10 @@ Each has a keeper, regions and cycles of its own; messages to the coordinator ar
 list. A test plays the coordinator.
 """
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -229,6 +230,21 @@ class Cohort:
         """Tell the living of a death."""
         for member in self.alive:
             member.keeper.heed(DeclareDead(rank=Rank(rank)))
+
+    @contextlib.contextmanager
+    def death_before(self, late: Member, *, dead: int, cycle: int) -> Iterator[None]:
+        """A death comes between the others' completion of a cycle and a late member's own."""
+        complete = late.keeper.complete
+
+        def too_late(formed: FormedSession, done: Cycle) -> None:
+            self.members[0].wait_for_completed(cycle)
+            self.bury(dead)
+            self.tell_of(dead)
+            complete(formed, done)
+
+        late.keeper.complete = too_late  # type: ignore[method-assign]
+        yield
+        late.keeper.complete = complete  # type: ignore[method-assign]
 
     def reform(self, session: int = 1) -> list[int]:
         """Form the next session among the living; return what each had completed."""

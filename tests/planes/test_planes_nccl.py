@@ -163,17 +163,8 @@ def test_who_completed_a_cycle_gives_it_to_those_who_did_not(fabric: FabricOf) -
     with cohort_of(3, fabric) as cohort:
         before = cohort.values()
         late = cohort.members[1]
-        complete = late.keeper.complete
-
-        def too_late(*_: object) -> None:
-            cohort.members[0].wait_for_completed(1)
-            cohort.bury(2)
-            cohort.tell_of(2)
-            complete(*_)  # type: ignore[arg-type]
-
-        late.keeper.complete = too_late  # type: ignore[method-assign]
-        results = cohort.together(lambda one: one.average(1))
-        late.keeper.complete = complete  # type: ignore[method-assign]
+        with cohort.death_before(late, dead=2, cycle=1):
+            results = cohort.together(lambda one: one.average(1))
         assert isinstance(results[1], SessionBrokenError)
         assert (late.regions.params.cpu().double().numpy() == before[1]).all()
         assert cohort.reform() == [1, -1]

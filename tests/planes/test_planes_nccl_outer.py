@@ -195,17 +195,8 @@ def test_who_completed_a_stepped_cycle_gives_it_to_those_who_did_not(in_place: b
             cohort.together(lambda one, cycle=cycle: one.average(1, cycle=cycle))
         drift(cohort, 3)
         late = cohort.members[1]
-        complete = late.keeper.complete
-
-        def too_late(*_: object) -> None:
-            cohort.members[0].wait_for_completed(3)
-            cohort.bury(2)
-            cohort.tell_of(2)
-            complete(*_)  # type: ignore[arg-type]
-
-        late.keeper.complete = too_late  # type: ignore[method-assign]
-        cohort.together(lambda one: one.average(1, cycle=3))
-        late.keeper.complete = complete  # type: ignore[method-assign]
+        with cohort.death_before(late, dead=2, cycle=3):
+            cohort.together(lambda one: one.average(1, cycle=3))
         assert cohort.reform() == [3, 2]
         again = cohort.together(lambda one: one.recover(3 if one is late else None))
         assert ended(again[1]).outcome is SyncOutcome.COMMITTED
