@@ -104,8 +104,9 @@ def _batches(
 ) -> None:
     if record.ledger.phase is LedgerPhase.ARMED:
         state.cycle.note_boundary(now)
-    gap_ms = 0.0 if record.spaced_from is None else (now - record.spaced_from) * 1000.0
-    record.spaced_from = now
+    done_at = _done_at(message, record.spaced_from, now)
+    gap_ms = 0.0 if record.spaced_from is None else (done_at - record.spaced_from) * 1000.0
+    record.spaced_from = done_at
     record.ledger.measure(message.rows, gap_ms)
     for row in message.rows:
         record.batches += 1
@@ -115,6 +116,14 @@ def _batches(
             record.loss = row.loss if math.isfinite(row.loss) else None
     if message.rows:
         record.progress_at = now
+
+
+def _done_at(message: timing.Batches, spaced_from: Seconds | None, now: Seconds) -> Seconds:
+    """Return when the last batch of a report was done, on our clock: not before the one before."""
+    age_s = message.age_ms / 1000.0
+    if not 0.0 < age_s < math.inf:
+        return now
+    return now - age_s if spaced_from is None else max(now - age_s, min(spaced_from, now))
 
 
 def _ready(

@@ -28,6 +28,8 @@ class Batches:
 
     rank: Rank
     rows: tuple[Batch, ...]
+    age_ms: float = 0.0
+    """How long ago the last of them was done when the report left."""
 
 
 @message(81)

@@ -2,21 +2,19 @@
 
 It keeps which batch begins a window, because that one is reported at once and its rate is
 measured from there on, and since when the next batch could have begun: a wait for work is
-no part of what a batch costs. The training thread drives it.
+no part of what a batch costs. The batch whose loss is still on a GPU is kept until the next
+one has been given to it; `settle` waits for it. The training thread drives it.
 """
 
-import math
-
-import torch
+from typing import TypeAlias
 
 from flodl_core.dispatch.actions import TrainBatch
-from flodl_core.net import clock
-from flodl_core.training.callbacks import STEP_FIX, number_of
 from flodl_core.training.channel import RankChannel
-from flodl_core.training.loader import SampleLoader
+from flodl_core.training.losses import LateLoss, ReadLoss
 from flodl_core.training.share_totals import ShareTotals
-from flodl_core.training.step_context import StepContext
 from flodl_core.units import Seconds
+
+_Late: TypeAlias = tuple[LateLoss, TrainBatch, Seconds, Seconds, dict[str, tuple[float, float]]]
 
 
 class BatchNotes:
@@ -33,6 +31,12 @@ class BatchNotes:
         self._last_at: Seconds | None = None
         self._waited = False
         self._begins_window = True
+        self._late: _Late | None = None
+
+    @property
+    def has_late(self) -> bool:
+        """Whether the device was given a batch of which nothing is said yet."""
+        return self._late is not None
 
     def begin_window(self) -> None:
         """A snapshot was taken: the next batch is the first since."""
@@ -45,55 +49,64 @@ class BatchNotes:
     def add(
         self,
         action: TrainBatch,
-        loss: float | None,
+        loss: ReadLoss | LateLoss,
         *,
         began: Seconds,
         have_data: Seconds,
-        context: StepContext,
+        scalars: dict[str, tuple[float, float]],
     ) -> None:
-        """Note a batch that is done.
+        """Note a batch; if its loss is still to come, note the one before it and keep this.
 
         Args:
             action: which one.
-            loss: finite, or None.
+            loss: what it comes to.
             began: when the rank asked for its samples.
             have_data: when it had them.
-            context: holds the scalars that the step gave.
+            scalars: (sum, count) of what the step noted, by name.
         """
-        now = clock.now()
-        before = began if self._waited else self._last_at
-        since = (now - before) * 1e3 if before is not None else 0.0
-        self._last_at, self._waited = now, False
+        self.settle()
+        if isinstance(loss, LateLoss):
+            self._late = (loss, action, began, have_data, scalars)
+        else:
+            self._note(loss, action, began, have_data, scalars)
+
+    def settle(self) -> None:
+        """Note the batch that is kept, if there is one; waits until it is done."""
+        if self._late is not None:
+            loss, action, began, have_data, scalars = self._late
+            self._late = None
+            self._note(loss.read(), action, began, have_data, scalars)
+
+    def _note(
+        self,
+        loss: ReadLoss,
+        action: TrainBatch,
+        began: Seconds,
+        have_data: Seconds,
+        scalars: dict[str, tuple[float, float]],
+    ) -> None:
+        """Report a batch; while the device was busy with the one before, it waited for nothing."""
+        at, last = loss.at, self._last_at
+        if last is None:
+            last, since = began, 0.0
+        else:
+            since = at - (began if self._waited else last)
+        free_at = began if began > last else last
+        fed_at = have_data if have_data > free_at else free_at
+        self._last_at, self._waited = at, False
         row = (
-            (now - have_data) * 1e3,
-            (have_data - began) * 1e3,
-            since,
+            max(0.0, at - fed_at) * 1e3,
+            (fed_at - free_at) * 1e3,
+            max(0.0, since) * 1e3,
             self._channel.step_count + 1,
             action.size,
-            loss,
+            loss.value,
+            at,
         )
         self._channel.report_batch(row)
-        self._totals.add_batch(action.epoch, now, row)
-        if scalars := context.take_scalars():
+        self._totals.add_batch(action.epoch, row)
+        if scalars:
             self._totals.add_scalars(action.epoch, scalars)
         if self._begins_window:
             self._begins_window = False
             self._channel.flush()
-
-
-def loss_value(loss: object, loader: SampleLoader) -> float | None:
-    """Return the loss as a number; None where it is not finite, which no sum may hold.
-
-    Args:
-        loss: what the job's step returned.
-        loader: reads on while a device is waited for.
-
-    Raises:
-        JobError: it is no number.
-    """
-    if isinstance(loss, torch.Tensor) and not loss.is_cpu:
-        with loader.lent():
-            value = number_of("step", loss, fix=STEP_FIX)
-    else:
-        value = number_of("step", loss, fix=STEP_FIX)
-    return value if math.isfinite(value) else None

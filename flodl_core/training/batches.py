@@ -19,14 +19,17 @@ _CUT_FIX = "let collate give tensors whose first dimension counts samples, or un
 
 def move_batch(batch: Batch, device: torch.device) -> Batch:
     """Return the batch with every tensor on `device`; other leaves are returned as they are."""
-    return _map_leaves(
-        batch, lambda leaf: leaf.to(device, non_blocking=True) if torch.is_tensor(leaf) else leaf
-    )
+    return map_tensors(batch, lambda leaf: leaf.to(device, non_blocking=True))
 
 
 def pin_batch(batch: Batch) -> Batch:
     """Return the batch with every tensor in pinned memory, from which a copy to a GPU overlaps."""
-    return _map_leaves(batch, lambda leaf: leaf.pin_memory() if torch.is_tensor(leaf) else leaf)
+    return map_tensors(batch, torch.Tensor.pin_memory)
+
+
+def map_tensors(batch: Batch, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
+    """Return the batch with every tensor as the function makes it; other leaves as they are."""
+    return _map_leaves(batch, lambda leaf: function(leaf) if torch.is_tensor(leaf) else leaf)
 
 
 def cut_batch(batch: Batch, micro_batch: int) -> Iterator[tuple[Batch, float]]:

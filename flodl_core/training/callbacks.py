@@ -76,15 +76,29 @@ def number_of(name: str, answer: object, *, fix: str) -> float:
     """
     if isinstance(answer, torch.Tensor):
         answer = answer.detach()
+    require_number(name, answer, fix=fix)
+    try:
+        return float(answer)  # type: ignore[arg-type] # it was just asked
+    except (TypeError, ValueError, OverflowError):
+        raise _no_number(name, answer, fix) from None
+
+
+def require_number(name: str, answer: object, *, fix: str) -> None:
+    """Refuse what can be seen to be no number without reading it, which may wait for a device.
+
+    Raises:
+        JobError: it is no number.
+    """
+    if isinstance(answer, torch.Tensor):
         is_number = answer.numel() == 1 and not answer.is_complex()
     else:
         is_number = hasattr(type(answer), "__float__")
-    if is_number:
-        try:
-            return float(answer)  # type: ignore[arg-type] # it was just asked
-        except (TypeError, ValueError, OverflowError):
-            pass
-    raise JobError(f"{name} returned {described(answer)}", fix=fix)
+    if not is_number:
+        raise _no_number(name, answer, fix)
+
+
+def _no_number(name: str, answer: object, fix: str) -> JobError:
+    return JobError(f"{name} returned {described(answer)}", fix=fix)
 
 
 def module_of(name: str, answer: object) -> nn.Module:

@@ -33,8 +33,8 @@ COALESCE_S = 0.05
 
 INBOX_MESSAGES = 4096
 
-Row = tuple[float, float, float, int, int, float | None]
-"""batch_ms, data_ms, since_previous_ms, step_count, samples, loss."""
+Row = tuple[float, float, float, int, int, float | None, Seconds]
+"""batch_ms, data_ms, since_previous_ms, step_count, samples, loss, when it was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,17 @@ class RankChannel:
         activity: what it does in its phase; likewise. Empty if nothing is to say.
     """
 
-    def __init__(self, rank: Rank, *, capacity_rows: int = RING_ROWS) -> None:
+    def __init__(
+        self,
+        rank: Rank,
+        *,
+        capacity_rows: int = RING_ROWS,
+        now: Callable[[], Seconds] = clock.now,
+    ) -> None:
         self.rank = rank
+        self._now = now
         self._phase = RankPhase.SPAWNING
-        self._phase_since = clock.now()
+        self._phase_since = self._now()
         self.step_count = 0
         self.activity = ""
         self._heed: Callable[[object], None] | None = None
@@ -83,13 +90,13 @@ class RankChannel:
     @phase.setter
     def phase(self, phase: RankPhase) -> None:
         if phase is not self._phase:
-            self._phase_since = clock.now()
+            self._phase_since = self._now()
             self._phase = phase
 
     @property
     def phase_s(self) -> Seconds:
         """How long it has been doing that."""
-        return clock.now() - self._phase_since
+        return self._now() - self._phase_since
 
     # -- the training thread -------------------------------------------------------
 
@@ -197,11 +204,11 @@ class RankChannel:
     def _take_rows(self, mark: int, taken: list[object]) -> None:
         if mark <= self._drained:
             return
-        batches = []
+        batches, done_at = [], self._now()
         for index in range(self._drained, mark):
             row = self._rows[index % self._capacity]
             assert row is not None, "the cursor is stored after its row"
-            batch_ms, data_ms, since_previous_ms, step_count, samples, loss = row
+            batch_ms, data_ms, since_previous_ms, step_count, samples, loss, done_at = row
             batches.append(
                 Batch(
                     batch_ms=batch_ms,
@@ -213,7 +220,8 @@ class RankChannel:
                 )
             )
         self._drained = mark
-        taken.append(Batches(rank=self.rank, rows=tuple(batches)))
+        age_ms = max(0.0, self._now() - done_at) * 1e3
+        taken.append(Batches(rank=self.rank, rows=tuple(batches), age_ms=age_ms))
 
     def _call_bridge(self) -> None:
         if not self._woken:

@@ -80,6 +80,15 @@ class SampleLoader:
         """
         return self._turns.take_back(timeout_s)
 
+    def catch_up(self) -> None:
+        """Have the batches ahead read now, in this process, as far as they are to be.
+
+        For a training thread that has given its device something to do and has nothing to
+        wait for: reading later would be no faster, and what is read by then is copied to
+        pinned memory beside the next step.
+        """
+        self._source.catch_up()
+
     def lent(self) -> AbstractContextManager[None]:
         """Let samples be read in this process during a block that runs no code of the job."""
         return self._turns.lent()

@@ -139,6 +139,9 @@ class LoaderPool:
         with self._changed:
             self._want(tuple(ahead))
 
+    def catch_up(self) -> None:
+        """Return at once: processes read whatever the training thread does."""
+
     def close(self) -> None:
         """End the workers, their server and the thread."""
         with self._changed:

@@ -41,6 +41,9 @@ class ReadAhead(Protocol):
     def expect(self, ahead: Sequence[BatchPlace]) -> None:
         """Say which batches come next; what was read of any other is forgotten."""
 
+    def catch_up(self) -> None:
+        """Wait until the batches ahead are read, if that needs the training thread's leave."""
+
     def close(self) -> None:
         """End everything that reads."""
 
@@ -124,6 +127,11 @@ class OwnReader:
         with self._changed:
             self._want(tuple(ahead))
 
+    def catch_up(self) -> None:
+        """Lend the generators until the batches ahead are read, or reading ahead is over."""
+        with self._turns.lent(), self._changed:
+            self._changed.wait_for(lambda: self._is_over or all(map(self._is_read, self._wanted)))
+
     def close(self) -> None:
         """End the thread, after the sample that it reads."""
         with self._changed:
@@ -147,7 +155,7 @@ class OwnReader:
             batch: Batch | None = None
             try:
                 batch = self._read(begun)
-            except (Exception, SystemExit) as error:
+            except BaseException as error:
                 self._log.warning(
                     "reading_ahead_ended", error=describe_error(error), place=str(begun.place)
                 )
@@ -191,8 +199,15 @@ class OwnReader:
         if begun.batch.lacks_samples:
             return None
         batch = self._reader.join(begun.batch)
-        begun.is_joined = True
+        with self._changed:
+            begun.is_joined = True
+            self._changed.notify_all()
         return batch
+
+    def _is_read(self, place: BatchPlace) -> bool:
+        in_hand = self._in_hand
+        is_joined = in_hand is not None and in_hand.place == place and in_hand.is_joined
+        return is_joined or place in self._ready
 
     def _known(self, begun: _Begun) -> BegunBatch:
         """Return the batch with its ids, which may take a while where a pass is new."""

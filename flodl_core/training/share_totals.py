@@ -26,7 +26,7 @@ class _Totals:
 
     def fold(self) -> None:
         """Sum up the rows kept so far."""
-        for batch_ms, data_ms, _, _, samples, loss in self.rows:
+        for batch_ms, data_ms, _, _, samples, loss, _ in self.rows:
             self.batches += 1
             self.samples += samples
             self.compute_ms += batch_ms
@@ -50,14 +50,14 @@ class ShareTotals:
         """Note that an epoch starts here, unless it has already."""
         self._epochs.setdefault(epoch, _Totals(began=now, share_done=now))
 
-    def add_batch(self, epoch: int, now: Seconds, row: Row) -> None:
+    def add_batch(self, epoch: int, row: Row) -> None:
         """Add one batch.
 
         Args:
             epoch: event number.
-            now: when the batch was done.
             row: as it is reported.
         """
+        now = row[-1]
         totals = self._epochs.get(epoch)
         if totals is None:
             totals = self._epochs[epoch] = _Totals(began=now, share_done=now)

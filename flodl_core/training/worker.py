@@ -47,9 +47,8 @@ from flodl_core.messages.timing import (
     Exiting,
 )
 from flodl_core.net import clock
-from flodl_core.training.batch_notes import BatchNotes, loss_value
-from flodl_core.training.batches import move_batch
-from flodl_core.training.build import Trainee, build_trainee, seed_compute
+from flodl_core.training.batch_trainer import BatchTrainer
+from flodl_core.training.build import Trainee, build_trainee
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.controller_loss import ControllerLoss
 from flodl_core.training.event_log import EventLog
@@ -58,7 +57,7 @@ from flodl_core.training.job import TrainJob
 from flodl_core.training.load import describe_error
 from flodl_core.training.loader import SampleLoader, open_loader
 from flodl_core.training.local_buffers import restore_local_buffers
-from flodl_core.training.lr_news import LrNews
+from flodl_core.training.losses import LossReader, Waits
 from flodl_core.training.nccl_port import NcclPort
 from flodl_core.training.open_rounds import open_rounds
 from flodl_core.training.rank_saves import SAMPLE_WAIT_S, RankSaves
@@ -70,9 +69,7 @@ from flodl_core.training.rounds import (
     StarPort,
     ready_of,
 )
-from flodl_core.training.samples import BatchPlace
 from flodl_core.training.seat import Seat
-from flodl_core.training.share_totals import ShareTotals
 from flodl_core.training.snapshot import Claim
 
 POLL_S = 0.05
@@ -112,7 +109,6 @@ class RankWorker:
         self._channel = channel
         self._log = log
         self._pacer = RankPacer(seat.rank, seat.envelope.spec.batch_size)
-        self._totals = ShareTotals()
         self._saves = RankSaves(seat, log)
         self._loss = ControllerLoss(seat, channel, self._pacer, log)
         self._loader: SampleLoader | None = None
@@ -120,9 +116,7 @@ class RankWorker:
         self._rounds: RankRounds | None = None
         outer = seat.envelope.spec.outer
         self._resets_inner = outer is not None and outer.inner is InnerState.FRESH
-        self._pass: int | None = None
-        self._notes = BatchNotes(channel, self._totals)
-        self._lr = LrNews(channel, job)
+        self._batches: BatchTrainer | None = None
         self._left = False
         self._perform: dict[type, Callable[..., None]] = {
             TrainBatch: self._train,
@@ -152,6 +146,16 @@ class RankWorker:
         """This rank's part in cycles, once the model is built."""
         assert self._rounds is not None, "the model is not built yet"
         return self._rounds
+
+    @property
+    def batches(self) -> BatchTrainer:
+        """What trains them, once the model is built."""
+        assert self._batches is not None, "the model is not built yet"
+        return self._batches
+
+    def new_losses(self, waits: Waits) -> LossReader:
+        """Return what reads the losses of steps; `waits` is entered while a GPU is waited for."""
+        return LossReader(waits)
 
     def run(self) -> int:
         """Build, train until the coordinator says to leave, and return the exit code.
@@ -184,6 +188,14 @@ class RankWorker:
         self._channel.phase = RankPhase.JOINING
         self._loader = open_loader(self._job, self._seat, self._log)
         self._trainee = build_trainee(self._job, self._seat, self._star.slot)
+        self._batches = BatchTrainer(
+            self._seat,
+            self._job,
+            trainee=self._trainee,
+            loader=self._loader,
+            losses=self.new_losses(self._loader.lent),
+            channel=self._channel,
+        )
         self._rounds = open_rounds(
             self._trainee.layout,
             self._star,
@@ -201,7 +213,7 @@ class RankWorker:
                 self._take_result(self.rounds.poll())
             action = self._pacer.next_action()
             if not isinstance(action, TrainBatch):
-                self._channel.flush()
+                self.batches.tell()
             self._perform[type(action)](action)
         self._channel.phase = RankPhase.DONE
 
@@ -248,50 +260,27 @@ class RankWorker:
         if isinstance(message, Update):
             plan = message.next_plan
         if plan is not None:
-            self._totals.begin(plan.epoch, clock.now())
+            self.batches.totals.begin(plan.epoch, clock.now())
         self._handle(message)
         if isinstance(message, _CHANGE_THE_PLAN):
-            self.loader.expect(self._places_ahead())
+            self.loader.expect(self.batches.places(self._ahead()))
 
-    def _places_ahead(self) -> tuple[BatchPlace, ...]:
-        return tuple(map(self._place, self._pacer.upcoming(self.loader.depth)))
-
-    def _place(self, batch: TrainBatch) -> BatchPlace:
-        return BatchPlace(self._seat.pass_of(batch.epoch), batch.offset, batch.size)
+    def _ahead(self) -> tuple[TrainBatch, ...]:
+        return self._pacer.upcoming(self.loader.depth)
 
     def _train(self, action: TrainBatch) -> None:
-        self._channel.phase = RankPhase.DATA
-        trainee = self.trainee
-        pass_index = self._seat.pass_of(action.epoch)
-        began = clock.now()
-        self.loader.take_back()
-        if pass_index != self._pass:
-            self._pass = pass_index
-            seed_compute(self._seat, pass_index)
-        fetched = self.loader.fetch(self._place(action), self._places_ahead())
-        batch = move_batch(fetched, self._seat.device)
-        have_data = clock.now()
-        self._channel.phase = RankPhase.TRAINING
-        step = self._pacer.global_step
-        trainee.context.begin_batch(
-            epoch=action.epoch,
-            global_step=step,
-            lr_factor=self._lr.factor(step),
-        )
-        loss = loss_value(self._job.step(trainee.context, batch), self.loader)
-        applied = trainee.context.finish_batch()
-        self._notes.add(action, loss, began=began, have_data=have_data, context=trainee.context)
+        applied = self.batches.train(action, self._ahead(), global_step=self._pacer.global_step)
         self._handle(BatchFinished(action.size, applied))
         if self._pacer.fills_window:
-            self._channel.flush()
             self.rounds.prepare(self._pacer.uncommitted_samples)
+            self.batches.tell()
 
     def _snapshot(self, action: TakeSnapshot) -> None:
         self._channel.phase = RankPhase.SNAPSHOT
-        self._notes.begin_window()
+        self.batches.notes.begin_window()
         self._loss.note_offered(action.samples)
         if action.samples:
-            self._lr.tell(self.trainee.context)
+            self.batches.lr.tell(self.trainee.context)
         verdict = self.rounds.offer(
             Claim(
                 cycle=action.cycle,
@@ -322,13 +311,14 @@ class RankWorker:
 
     def _await_rounds(self, _action: AwaitRounds) -> None:
         self._channel.phase = RankPhase.REDUCING
-        self._notes.wait()
+        self.batches.notes.wait()
         self.loader.lend()
         self._take_result(self.rounds.wait(POLL_S))
 
     def _take_result(self, result: CycleResult | None) -> None:
         if result is None:
             return
+        self.batches.notes.settle()
         self._name_strays(result.strays)
         if result.resets_state:
             self.trainee.context.reset_state()
@@ -338,12 +328,12 @@ class RankWorker:
         self._loss.note_ended(result.cycle, result.outcome)
         if result.cycle == INITIAL_BROADCAST:
             self.loader.take_back()
-            self._pass = self._saves.put_back(self.trainee)
+            self.batches.pass_index = self._saves.put_back(self.trainee)
         self._channel.post(result.as_ack(self._seat.rank, self._channel.step_count))
         self._handle(CycleAdopted(result.cycle, result.outcome))
 
     def _report(self, action: ReportEpoch) -> None:
-        self._channel.post(self._totals.report(self._seat.rank, action.epoch, clock.now()))
+        self._channel.post(self.batches.totals.report(self._seat.rank, action.epoch, clock.now()))
 
     def _note_adopting(self) -> None:
         self._channel.phase = RankPhase.ADOPTING
@@ -355,7 +345,7 @@ class RankWorker:
             rank=self._seat.rank,
             version=action.version,
             global_step=self._pacer.global_step,
-            pass_index=self._pass,
+            pass_index=self.batches.pass_index,
             batches=self._channel.step_count,
             uncommitted_samples=self._pacer.uncommitted_samples,
         )
@@ -377,7 +367,7 @@ class RankWorker:
         self._handle(EvalFinished(action.schedule_id))
 
     def _hold(self, action: Hold) -> None:
-        self._notes.wait()
+        self.batches.notes.wait()
         idle = action.reason in (HoldReason.NO_PLAN, HoldReason.PLAN_USED_UP)
         self._channel.phase = RankPhase.WAITING if idle else RankPhase.HELD
         self.loader.lend()

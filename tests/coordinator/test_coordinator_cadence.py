@@ -1,5 +1,7 @@
 """Cadence: counts follow speeds, chunks are dealt exactly once, windows end together."""
 
+import math
+
 import pytest
 from coordinator_script import SaveBundle, Script, control, of, sent, tally
 from paced_world import BATCH, PacedWorld
@@ -187,13 +189,13 @@ def test_a_chunk_in_two_ranges_is_told_before_the_step_that_releases_the_rank():
 # measures
 
 
-def report(script, rank, *since_ms):
+def report(script, rank, *since_ms, age_ms=0.0):
     """One report of batches of 5 ms that waited 1 ms for their data."""
     rows = tuple(
         Batch(batch_ms=5.0, data_ms=1.0, since_previous_ms=since, step_count=1, samples=2)
         for since in since_ms
     )
-    script.tell(rank, Batches(rank=rank, rows=rows))
+    script.tell(rank, Batches(rank=rank, rows=rows, age_ms=age_ms))
 
 
 def costs_of(script, rank):
@@ -210,6 +212,25 @@ def test_the_first_batch_is_spaced_from_the_release_and_later_ones_by_themselves
     assert (costs.batches, costs.wall_ms) == (3, 15.0)
     assert costs.first_ms == pytest.approx(40.0)
     assert costs.delivered_ms == pytest.approx(10.0 + 12.0)
+
+
+def test_a_report_that_waited_is_taken_as_of_when_its_batch_was_done():
+    script = cadence_script(pinned_counts=(4, 4)).start()
+    script.now += 0.050
+    report(script, 0, 0.0, age_ms=20.0)  # done 30 ms after the release, told 20 ms later
+    script.now += 0.005
+    report(script, 0, 0.0)  # done 25 ms after the first was
+    costs = costs_of(script, 0)
+    assert costs.first_ms == pytest.approx(30.0)
+    assert costs.delivered_ms == pytest.approx(25.0)
+
+
+@pytest.mark.parametrize("age_ms", [math.nan, math.inf, -5.0, 1e12])
+def test_an_age_that_cannot_be_moves_no_batch_before_the_one_before_it(age_ms):
+    script = cadence_script(pinned_counts=(4, 4)).start()
+    script.now += 0.050
+    report(script, 0, 0.0, age_ms=age_ms)
+    assert 6.0 <= costs_of(script, 0).first_ms <= 50.0 + 1e-6
 
 
 def test_a_batch_never_costs_less_than_its_step_and_its_data():

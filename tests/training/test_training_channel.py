@@ -12,8 +12,8 @@ from flodl_core.messages.timing import Batches
 from flodl_core.training.channel import INBOX_MESSAGES, RankChannel
 
 
-def row(step, loss=None):
-    return (1.0, 0.5, 1.5, step, 8, loss)
+def row(step, loss=None, at=0.0):
+    return (1.0, 0.5, 1.5, step, 8, loss, at)
 
 
 def flat(drained):
@@ -55,6 +55,18 @@ def test_rows_between_two_messages_are_one_report():
     assert (drained[0].rank, len(drained[0].rows)) == (3, 3)
     assert (drained[0].rows[2].loss, drained[0].rows[2].since_previous_ms) == (0.25, 1.5)
     assert channel.step_count == 3
+
+
+def test_a_report_says_how_long_its_last_row_has_waited():
+    channel = RankChannel(0, now=lambda: 100.0)
+    channel.report_batch(row(1, at=99.9))
+    channel.report_batch(row(2, at=99.98))
+    channel.post("between")
+    channel.report_batch(row(3, at=100.5))  # by a clock that is not ours
+    first, between, second = channel.drain()
+    assert first.age_ms == pytest.approx(20.0)
+    assert between == "between"
+    assert second.age_ms == 0.0
 
 
 def test_the_bridge_is_woken_once_between_two_drains():

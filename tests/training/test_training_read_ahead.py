@@ -157,6 +157,36 @@ def test_the_draws_of_the_training_thread_are_the_same_with_and_without_reading_
     assert draws(is_lent=True) == draws(is_lent=False)
 
 
+def test_catching_up_reads_what_is_expected_on_the_other_thread_and_no_more():
+    with Bench() as bench:
+        first, *ahead = PLACES[:3]
+        bench.loader.fetch(first, ahead)
+        bench.loader.catch_up()
+        assert bench.dataset.read_ahead() == bench.ids(*ahead)
+        bench.loader.catch_up()
+        for number, place in enumerate(ahead):
+            same(bench.loader.fetch(place, ahead[number + 1 :]), read_at_once(place))
+        assert [index for index, _ in bench.dataset.reads] == bench.ids(first, *ahead)
+        bench.loader.catch_up()
+
+
+@pytest.mark.parametrize("fault", ["raises", "leaves", "interrupts"])
+def test_catching_up_ends_whatever_a_sample_does(fault):
+    class Torn(Counting):
+        def __getitem__(self, index):
+            if threading.current_thread().name == "read ahead":
+                raise {"raises": ValueError, "leaves": SystemExit, "interrupts": KeyboardInterrupt}[
+                    fault
+                ]("no sample")
+            return super().__getitem__(index)
+
+    with Bench(Torn()) as bench:
+        bench.loader.expect(PLACES[:2])
+        bench.loader.catch_up()
+        assert len(bench.log.named("reading_ahead_ended")) == 1
+        same(bench.loader.fetch(PLACES[0], PLACES[1:2]), read_at_once(PLACES[0]))
+
+
 def test_no_more_is_kept_than_what_is_expected():
     with Bench() as bench:
         bench.loader.expect(PLACES[: bench.loader.depth])

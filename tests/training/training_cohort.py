@@ -209,14 +209,14 @@ class MemoryLog:
 class Cohort:
     """Ranks of one run, driven step by step by `train`."""
 
-    def __init__(self, job, world, *, jobs=None, star=None, **spec):
+    def __init__(self, job, world, *, jobs=None, star=None, worker=RankWorker, **spec):
         self.job, self.world = job, world
         self.envelope = envelope_for(job, world, **spec)
         self.star = (star or MemoryStar)(self.envelope)
         self.channels = [RankChannel(rank) for rank in range(world)]
         self.logs = [MemoryLog() for _ in range(world)]
         self.workers = [
-            RankWorker(
+            worker(
                 self.seat(rank),
                 jobs[rank] if jobs else job,
                 star=self.star.ports[rank],

@@ -12,8 +12,11 @@ from training_cohort import Cohort
 from flodl_core.dispatch.actions import TrainBatch
 from flodl_core.net import clock
 from flodl_core.roles.bridge import Bridge
+from flodl_core.training.batch_notes import BatchNotes
 from flodl_core.training.build import build_trainee
 from flodl_core.training.job import TrainJob
+from flodl_core.training.losses import ReadLoss
+from flodl_core.training.share_totals import ShareTotals
 
 WINDOW = 25
 """Batches of a Cadence window; the last one's report goes at once."""
@@ -46,10 +49,10 @@ class Told:
 
     def __init__(self):
         cohort = Cohort(JOB, 1)
-        self.worker, self.channel = cohort.workers[0], cohort.channels[0]
+        self.channel = cohort.channels[0]
         seat = cohort.seat(0)
-        self.worker._trainee = build_trainee(JOB, seat, cohort.star.ports[0].slot)
-        self.context = self.worker.trainee.context
+        self.notes = BatchNotes(self.channel, ShareTotals())
+        self.context = build_trainee(JOB, seat, cohort.star.ports[0].slot).context
         mine, theirs = socket.socketpair()
         self.reader = subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL)
         theirs.close()
@@ -72,8 +75,13 @@ class Told:
     def tell(self, number, loss):
         """Report one batch, as the worker does."""
         at = clock.now()
-        batch = TrainBatch(0, number * 32, 32)
-        self.worker._notes.add(batch, loss, began=at, have_data=at, context=self.context)
+        self.notes.add(
+            TrainBatch(0, number * 32, 32),
+            ReadLoss(loss, at),
+            began=at,
+            have_data=at,
+            scalars=self.context.take_scalars(),
+        )
         self.batches += 1
 
     def window(self, *, is_told):

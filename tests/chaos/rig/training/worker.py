@@ -130,9 +130,9 @@ class RankWorker:
         self._params[:] += np.float32(1e-3 * (self._seat.rank + 1) * (action.offset % 7))
         self._buffers[:] += np.float32(action.size)
         now = time.monotonic()
-        row = (1e3 * (now - began), 0.0, 0.0, self._batches, action.size, 1.0 / self._batches)
+        row = (1e3 * (now - began), 0.0, 0.0, self._batches, action.size, 1.0 / self._batches, now)
         self._channel.report_batch(row)
-        self._totals.add_batch(action.epoch, now, row)
+        self._totals.add_batch(action.epoch, row)
         self._handle(actions.BatchFinished(action.size, True))
 
     def _snapshot(self, action: actions.TakeSnapshot) -> None:

@@ -1,0 +1,49 @@
+"""Brings batches to the device; to a GPU on a stream of its own.
+
+```
+training's stream   ── batch k ───────────────┬─ batch k+1 ──
+copies' stream         copy of k+1 ─▶ event ──┘
+```
+
+Behind the batch before, on its stream, a copy would begin only when that batch is done;
+and one from memory that is not pinned would keep the host waiting as long. The training
+thread drives it.
+"""
+
+import torch
+
+from flodl_core.training.batches import Batch, map_tensors, move_batch
+
+
+class BatchMover:
+    """Moves the batches of one rank.
+
+    Args:
+        device: where the model lies.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = (
+            torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            if device.type == "cuda"
+            else None
+        )
+
+    def move(self, batch: Batch) -> Batch:
+        """Return the batch with every tensor on the device, for the current stream to use."""
+        if self._stream is None:
+            return move_batch(batch, self._device)
+        user = torch.cuda.current_stream(self._device)
+
+        def copied(leaf: torch.Tensor) -> torch.Tensor:
+            if not leaf.is_cpu:  # what is on a GPU may still be in the making there
+                return leaf.to(self._device, non_blocking=True)
+            with torch.cuda.stream(self._stream):
+                moved = leaf.to(self._device, non_blocking=True)
+            moved.record_stream(user)
+            return moved
+
+        moved = map_tensors(batch, copied)
+        user.wait_stream(self._stream)
+        return moved

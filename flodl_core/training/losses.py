@@ -1,0 +1,165 @@
+"""The loss of each batch as a number, and when the batch was done; of a GPU's, one batch late.
+
+Whoever reads a number off a GPU waits until the GPU has come to it, and has given it
+nothing to go on with meanwhile. So the number travels into pinned memory behind its batch,
+and is read once the next batch has been given to the GPU:
+
+```
+host   launch k ──▶ launch k+1 ──▶ read k ──▶ launch k+2 ──▶ read k+1
+GPU        batch k ─────────────▶ batch k+1 ─────────────▶ batch k+2
+```
+
+A loss on the host is read at once. The training thread drives it; `batch_notes` keeps the
+batch whose loss is still to be read.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import torch
+
+from flodl_core.net import clock
+from flodl_core.training.callbacks import STEP_FIX, number_of, require_number
+from flodl_core.units import Seconds
+
+ANCHOR_S: Final[Seconds] = 10.0
+"""How long the GPU's clock is trusted since it was last compared with ours."""
+
+Waits = Callable[[], AbstractContextManager[None]]
+"""What is entered while a GPU is waited for."""
+
+
+@dataclass(slots=True)
+class ReadLoss:
+    """What a batch came to.
+
+    Attributes:
+        value: the loss; None where it is not finite, which no sum may hold.
+        at: when the batch was done.
+    """
+
+    value: float | None
+    at: Seconds
+
+
+class DeviceEvent(Protocol):
+    """A point in the order of what a GPU was given; `torch.cuda.Event` is one."""
+
+    def record(self) -> None:
+        """Put it after everything that the current stream was given so far."""
+
+    def query(self) -> bool:
+        """Return whether the GPU has passed it."""
+
+    def synchronize(self) -> None:
+        """Wait until the GPU has passed it."""
+
+    def elapsed_time(self, end_event: Any, /) -> float:  # noqa: ANN401 - one of its own kind
+        """Return the milliseconds from this one to another that was passed too."""
+
+
+@dataclass(slots=True)
+class LateLoss:
+    """A loss on its way from a GPU, behind its batch."""
+
+    reader: "LossReader"
+    number: torch.Tensor
+    event: DeviceEvent
+    order: int
+
+    def read(self) -> ReadLoss:
+        """Return it; waits until the batch is done."""
+        at = self.reader.wait_for(self.event, self.order)
+        return ReadLoss(_finite(float(self.number)), at)
+
+
+def _timing_event() -> DeviceEvent:
+    event: DeviceEvent = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return event
+
+
+@dataclass(slots=True)
+class LossReader:
+    """Reads the losses of one rank.
+
+    Args:
+        waits: entered while a GPU is waited for; no code of the job runs so long.
+        new_event: makes the mark behind a batch.
+        now: our clock.
+    """
+
+    waits: Waits = nullcontext
+    new_event: Callable[[], DeviceEvent] = _timing_event
+    now: Callable[[], Seconds] = clock.now
+    _anchor: DeviceEvent | None = field(init=False, default=None)
+    _anchor_order: int = field(init=False, default=0)
+    _anchored_at: Seconds = field(init=False, default=0.0)
+    _recorded: int = field(init=False, default=0)
+
+    def begin(self, answer: object) -> ReadLoss | LateLoss:
+        """Take what the job's step returned; that of a GPU is on its way afterwards.
+
+        Raises:
+            JobError: it is no number.
+        """
+        if isinstance(answer, torch.Tensor) and answer.is_cuda:
+            return self.begin_late(answer)
+        if isinstance(answer, torch.Tensor) and not answer.is_cpu:
+            with self.waits():
+                value = number_of("step", answer, fix=STEP_FIX)
+        else:
+            value = number_of("step", answer, fix=STEP_FIX)
+        return ReadLoss(_finite(value), self.now())
+
+    def begin_late(self, loss: torch.Tensor) -> LateLoss:
+        """Send a loss to the host behind its batch, and wait for nothing.
+
+        Raises:
+            JobError: it is no number.
+        """
+        require_number("step", loss, fix=STEP_FIX)
+        number = loss.detach().reshape(()).to("cpu", torch.float64, non_blocking=True)
+        event, order = self._record()
+        return LateLoss(self, number, event, order)
+
+    def wait_for(self, event: DeviceEvent, order: int) -> Seconds:
+        """Wait until a batch is done, and return when it was.
+
+        A wait ends as the batch does, by our clock. Of a batch that was done before we asked,
+        the GPU tells how long before or after an event of which we know it; clocks differ,
+        so that one is at most ANCHOR_S old.
+
+        Args:
+            event: behind the batch.
+            order: of the event among those that were recorded.
+        """
+        if not event.query():
+            return self._know(event, order)
+        if self._anchor is None or self.now() - self._anchored_at > ANCHOR_S:
+            self._know(*self._record())
+        assert self._anchor is not None
+        if order > self._anchor_order:
+            at = self._anchored_at + self._anchor.elapsed_time(event) / 1e3
+        else:
+            at = self._anchored_at - event.elapsed_time(self._anchor) / 1e3
+        return min(at, self.now())
+
+    def _record(self) -> tuple[DeviceEvent, int]:
+        event = self.new_event()
+        event.record()
+        self._recorded += 1
+        return event, self._recorded
+
+    def _know(self, event: DeviceEvent, order: int) -> Seconds:
+        """Wait for an event; we know when that was."""
+        with self.waits():
+            event.synchronize()
+        self._anchor, self._anchor_order, self._anchored_at = event, order, self.now()
+        return self._anchored_at
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
