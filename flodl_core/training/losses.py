@@ -98,6 +98,8 @@ class LossReader:
     _anchor_order: int = field(init=False, default=0)
     _anchored_at: Seconds = field(init=False, default=0.0)
     _recorded: int = field(init=False, default=0)
+    _dtype: torch.dtype | None = field(init=False, default=None)
+    _slots: list[torch.Tensor] = field(init=False, default_factory=list)
 
     def begin(self, answer: object) -> ReadLoss | LateLoss:
         """Take what the job's step returned; that of a GPU is on its way afterwards.
@@ -117,13 +119,25 @@ class LossReader:
     def begin_late(self, loss: torch.Tensor) -> LateLoss:
         """Send a loss to the host behind its batch, and wait for nothing.
 
+        To be read before the next but one is begun.
+
         Raises:
             JobError: it is no number.
         """
         require_number("step", loss, fix=STEP_FIX)
-        number = loss.detach().reshape(()).to("cpu", torch.float64, non_blocking=True)
+        number = self._slot(loss.dtype)
+        number.copy_(loss.detach().reshape(()), non_blocking=True)
         event, order = self._record()
         return LateLoss(self, number, event, order)
+
+    def _slot(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return memory for a number that is read before the next but one is sent."""
+        if self._dtype is not dtype:
+            is_pinned = torch.cuda.is_available()
+            self._dtype = dtype
+            self._slots = [torch.empty((), dtype=dtype, pin_memory=is_pinned) for _ in range(2)]
+        self._slots.reverse()
+        return self._slots[0]
 
     def wait_for(self, event: DeviceEvent, order: int) -> Seconds:
         """Wait until a batch is done, and return when it was.
