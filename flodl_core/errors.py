@@ -13,6 +13,12 @@ MAX_SHOWN_CHARS: Final = 200
 """Of a value that an error repeats."""
 
 
+def kind_of(value: object) -> str:
+    """Return what a value is, as an error says it: `a list`, `an int`."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
 class FlodlError(Exception):
     """Base of all our errors.
 

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from flodl_core.config.keys import Key
 from flodl_core.config.sources import Source, SourceKind
-from flodl_core.errors import ConfigError
+from flodl_core.errors import ConfigError, kind_of
 
 _HIDDEN: Final = "(hidden)"
 
@@ -76,7 +76,7 @@ def refused_name(name: str, source: Source, *, known: Iterable[str]) -> ConfigEr
 def refused_kind(key: Key, value: object, source: Source) -> ConfigError:
     """Return the refusal of a value whose type another table of TOML would hold."""
     shown = _HIDDEN if key.secret else value
-    reason = "is empty" if value == "" else f"is a {type(value).__name__}, which says nothing here"
+    reason = "is empty" if value == "" else f"is {kind_of(value)}, which says nothing here"
     return ConfigError(key.dotted, shown, reason, source=str(source), fix=how_to_set(key, source))
 
 

@@ -27,6 +27,7 @@ from flodl_core.elche.guards import (
 )
 from flodl_core.elche.meta_controller import CycleFacts, LearningRate, MetaController
 from flodl_core.elche.record import ElchePhase
+from flodl_core.errors import kind_of
 
 _T = TypeVar("_T")
 _MOST_WORDS: Final = 300
@@ -170,7 +171,7 @@ def _repr(value: object) -> str:
     try:
         return repr(value)
     except Exception:
-        return f"a {type(value).__name__}"
+        return kind_of(value)
 
 
 def _is_number(value: object) -> bool:

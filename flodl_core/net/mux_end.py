@@ -7,7 +7,7 @@ thread; then the socket is made blocking and given to a `MuxLink`.
 import socket
 from dataclasses import dataclass, field
 
-from flodl_core.errors import BadFrameError
+from flodl_core.errors import BadFrameError, kind_of
 from flodl_core.messages.mux import RelayHello
 from flodl_core.net.addresses import Peer
 from flodl_core.net.handshake import (
@@ -101,7 +101,7 @@ async def accept_mux(
     hello = decode_untrusted(frame.kind, frame.payload)
     if not isinstance(hello, RelayHello):
         raise BadFrameError(
-            f"the first message of {newcomer.peer} is a {type(hello).__name__}, not a RelayHello",
+            f"the first message of {newcomer.peer} is {kind_of(hello)}, not a RelayHello",
             fix="run the same flodl version on every host.",
         )
     newcomer.authenticated()

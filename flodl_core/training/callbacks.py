@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch import nn
 
-from flodl_core.errors import JobError
+from flodl_core.errors import JobError, kind_of
 
 ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "model": (),
@@ -45,7 +45,7 @@ def check_callable(name: str, function: object) -> None:
     """
     if not callable(function):
         raise JobError(
-            f"TrainJob.{name} is a {type(function).__name__}, not a function",
+            f"TrainJob.{name} is {kind_of(function)}, not a function",
             fix=f"give a function that builds it, such as {name}=lambda: …"
             if not ARGUMENTS[name]
             else f"give a function {called(name)}",
@@ -123,7 +123,7 @@ def described(answer: object) -> str:
         return f"a {kind} of shape {tuple(shape)} and type {dtype}"
     if isinstance(answer, str):
         return f"the text {answer[:40]!r}"
-    return f"a {type(answer).__name__}"
+    return kind_of(answer)
 
 
 def read_sample(dataset: Any, index: int) -> Any:  # noqa: ANN401 - a sample is what the job says

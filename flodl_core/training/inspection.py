@@ -15,7 +15,7 @@ from torch import nn
 
 from flodl_core.elche.election import DeviceFacts
 from flodl_core.elche.hardware import describe_gpu
-from flodl_core.errors import FlodlError, JobError, NonFiniteError
+from flodl_core.errors import FlodlError, JobError, NonFiniteError, kind_of
 from flodl_core.messages.job import JobFacts, JobRef
 from flodl_core.training.geometry import build_geometry
 from flodl_core.training.job import MapDataset, TrainJob
@@ -100,7 +100,7 @@ def build_model(job: TrainJob, *, name: str) -> nn.Module:
         ) from error
     if not isinstance(model, nn.Module):
         raise JobError(
-            f"job {name!r}: model() returned a {type(model).__name__}", fix="return an nn.Module"
+            f"job {name!r}: model() returned {kind_of(model)}", fix="return an nn.Module"
         )
     return model
 
@@ -121,7 +121,7 @@ def build_optimizer(job: TrainJob, model: nn.Module, *, name: str) -> torch.opti
         ) from error
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise JobError(
-            f"job {name!r}: optimizer() returned a {type(optimizer).__name__}",
+            f"job {name!r}: optimizer() returned {kind_of(optimizer)}",
             fix="return a torch.optim.Optimizer",
         )
     return optimizer

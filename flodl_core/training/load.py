@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from flodl_core.errors import FlodlError, JobError
+from flodl_core.errors import FlodlError, JobError, kind_of
 from flodl_core.messages.job import JobRef
 from flodl_core.training.callbacks import notes_of
 from flodl_core.training.job import TrainJob
@@ -97,7 +97,7 @@ def _make(ref: JobRef, found: object) -> TrainJob:
         return found
     if not callable(found):
         raise JobError(
-            f"job {ref.name!r} is a {type(found).__name__}, not a TrainJob",
+            f"job {ref.name!r} is {kind_of(found)}, not a TrainJob",
             fix="name a TrainJob, or a function that returns one",
         )
     _require_options(ref, found)
@@ -109,7 +109,7 @@ def _make(ref: JobRef, found: object) -> TrainJob:
         raise JobError(f"job {ref.name!r} could not be made: {describe_error(error)}") from error
     if not isinstance(made, TrainJob):
         raise JobError(
-            f"job {ref.name!r} returned a {type(made).__name__}, not a TrainJob",
+            f"job {ref.name!r} returned {kind_of(made)}, not a TrainJob",
             fix="return flodl_core.TrainJob(...)",
         )
     return made

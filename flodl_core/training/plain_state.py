@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 
-from flodl_core.errors import CheckpointError
+from flodl_core.errors import CheckpointError, kind_of
 
 Plain: TypeAlias = Any
 """A tensor on the CPU, None, a number, text or bytes, or a list, tuple or dict of those."""
@@ -53,7 +53,7 @@ def to_plain(value: object, where: str, *, depth: int = 0) -> Plain:
         ]
         return items if isinstance(value, list) else tuple(items)
     raise CheckpointError(
-        f"{where} is a {type(value).__name__}, which a rank's file cannot hold",
+        f"{where} is {kind_of(value)}, which a rank's file cannot hold",
         fix="keep tensors, numbers, texts and containers of them in the optimizer's state",
     )
 
@@ -69,5 +69,5 @@ def _own_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 def _plain_key(key: object, where: str) -> object:
     if type(key) not in _KEYS:
-        raise CheckpointError(f"{where} has a key that is a {type(key).__name__}")
+        raise CheckpointError(f"{where} has a key that is {kind_of(key)}")
     return key

@@ -21,7 +21,7 @@ import torch
 
 from flodl_core.checkpoint.generations import generation_stems
 from flodl_core.checkpoint.whole_file import WholeFile, part_of, writing_whole
-from flodl_core.errors import CheckpointError
+from flodl_core.errors import CheckpointError, kind_of
 from flodl_core.messages.job import RankFileRef
 from flodl_core.training.plain_state import Plain
 from flodl_core.training.seat import Seat
@@ -183,7 +183,7 @@ def read_rank_file_untrusted(path: Path) -> dict[str, Plain]:
             f"{path} cannot be read ({type(error).__name__}: {said})", fix=_FIX
         ) from error
     if not isinstance(state, dict):
-        raise CheckpointError(f"{path} holds a {type(state).__name__}", fix=_FIX)
+        raise CheckpointError(f"{path} holds {kind_of(state)}", fix=_FIX)
     return state
 
 

@@ -7,6 +7,7 @@ run several as threads.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from flodl_core.dispatch.actions import (
     AwaitRounds,
@@ -168,6 +169,8 @@ class RankWorker:
         except RunLostError as error:
             self._log.warning("run_lost", error=str(error))
             if self._trainee is not None:
+                with suppress(RunLostError, RuntimeError):
+                    self.batches.tell()
                 self._loss.leave_words(self._trainee.model, error)
             return ExitCode.JOIN_RUN_LOST
         except BaseException as error:

@@ -101,7 +101,7 @@ def test_a_metric_or_a_report_that_leaves_is_a_failed_evaluation(kind):
 def test_a_report_that_is_no_text_is_an_error_and_odd_text_is_not():
     found = evaluator(lambda *_: 1.0, report=lambda model: 3).evaluate(nn.Linear(1, 1))
     assert (found.metric, found.report) == (1.0, None)
-    assert "report returned a int" in found.error
+    assert "report returned an int" in found.error
     found = evaluator(lambda *_: 1.0, report=lambda model: "a\ud800b").evaluate(nn.Linear(1, 1))
     assert (found.report, found.error) == ("a?b", None)
 
