@@ -1,5 +1,6 @@
 """What a rank leaves when the controller vanished: exactly its own tensors, and no more claims."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,12 +8,13 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 from training_cohort import Cohort, MemoryLog, envelope_for
+from training_late import late_worker
 from training_models import Odd, laid_out
 
 from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.errors import CheckpointError, RunLostError
 from flodl_core.ids import SaveReason, SyncOutcome
-from flodl_core.messages.control import ShutdownWithSave
+from flodl_core.messages.control import EpochPlan, ShutdownWithSave, StartEpoch
 from flodl_core.messages.job import ResumeSpec
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.controller_loss import ControllerLoss
@@ -189,6 +191,27 @@ def test_a_rank_in_training_that_is_asked_ends_with_the_code_of_a_lost_run(tmp_p
     assert torch.equal(load_file(tmp_path / "model.rank0.emergency.safetensors")["weight"], weight)
     told = json.loads((tmp_path / "model.rank0.emergency.json").read_text())
     assert (told["version"], told["samples_since_commit"]) == (1, 0)
+
+
+def test_a_batch_whose_loss_is_still_to_come_counts_in_what_is_left(tmp_path):
+    steps = []
+    job = small_job()
+
+    def step(ctx, batch):
+        steps.append(1)
+        if len(steps) == 3:
+            cohort.send(0, ORDER)
+        return job.step(ctx, batch)
+
+    kind = {"worker": late_worker([]), "save_path": str(tmp_path / "model")}
+    with Cohort(dataclasses.replace(job, step=step), 1, **kind) as cohort:
+        cohort.meet()
+        plan = EpochPlan(epoch=0, offset=0, size=8, window_batches=4)
+        cohort.send(0, StartEpoch(plan=plan))
+        cohort.threads[0].join(10)
+    assert (cohort.codes, len(steps)) == ([7], 3)
+    told = json.loads((tmp_path / "model.rank0.emergency.json").read_text())
+    assert (told["batches"], told["samples_since_commit"]) == (3, 6)
 
 
 def test_integer_and_bool_buffers_come_back_as_they_were_packed():
