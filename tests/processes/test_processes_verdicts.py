@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from aftermath import check_each_once, meta_of
-from harness import Run
+from harness import Launched
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -17,7 +17,7 @@ def job(**args: object) -> list[str]:
     return [JOB, *(word for key, value in args.items() for word in ("--job-arg", f"{key}={value}"))]
 
 
-def _divergences(run: Run) -> list[float]:
+def _divergences(run: Launched) -> list[float]:
     """What each rank's values were apart by, in every document so far."""
     documents = [row["state"] for row in run.rows if row["event"] == "state"]
     return [rank["divergence"] or 0.0 for state in documents for rank in state["ranks"]]
