@@ -97,8 +97,6 @@ class BatchTrainer:
         self.notes.add(
             action, loss, began=began, have_data=have_data, scalars=context.take_scalars()
         )
-        if self.notes.has_late:
-            self._read_ahead()
         return context.finish_batch()
 
     def tell(self) -> None:
@@ -111,8 +109,13 @@ class BatchTrainer:
         """Return which samples batches take."""
         return tuple(map(self._place, batches))
 
-    def _read_ahead(self) -> None:
-        """Read on while the device has a batch; if that takes longer, it waits for samples."""
+    def read_ahead(self) -> None:
+        """Read on while a GPU has a batch; if that takes longer than it, it waits for samples.
+
+        For a rank that has another batch to train and nothing else to do before.
+        """
+        if not self.notes.has_late:
+            return
         self._channel.phase = RankPhase.DATA
         self._asked_at = clock.now()
         self._loader.catch_up()

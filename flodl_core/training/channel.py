@@ -133,6 +133,11 @@ class RankChannel:
         except queue.Empty:
             return None
 
+    @property
+    def has_mail(self) -> bool:
+        """Whether a message of the coordinator waits to be received."""
+        return not self._inbox.empty()
+
     def poll(self) -> object | None:
         """Return the oldest message of the coordinator; None if there is none now.
 

@@ -277,6 +277,8 @@ class RankWorker:
         if self._pacer.fills_window:
             self.rounds.prepare(self._pacer.uncommitted_samples)
             self.batches.tell()
+        elif not self._channel.has_mail:
+            self.batches.read_ahead()
 
     def _snapshot(self, action: TakeSnapshot) -> None:
         self._channel.phase = RankPhase.SNAPSHOT

@@ -1,13 +1,14 @@
 """A loss that is on a GPU is read one batch late, and said of the batch whose it is."""
 
 import math
+import threading
 from contextlib import contextmanager
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_training_worker import points_job
+from test_training_worker import Points, points_job
 from training_cohort import Cohort
 from training_late import LateGpu, late_worker
 
@@ -293,3 +294,31 @@ def test_a_device_that_fails_after_the_step_ends_the_rank_with_its_words():
     assert "the device gave up" in gone.error
     assert cohort.codes == [ExitCode.FAILED]
     assert len(rows_of(cohort, 0)) == 2
+
+
+class Noting(Points):
+    """Notes on which thread each sample was read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads = []
+
+    def __getitem__(self, index):
+        self.reads.append(threading.current_thread().name)
+        return super().__getitem__(index)
+
+
+def test_samples_are_read_on_while_the_gpu_has_a_batch():
+    data = Noting()
+    with Cohort(points_job(dataset=lambda: data), 1, worker=late_worker([])) as cohort:
+        cohort.meet()
+        plan = control.EpochPlan(epoch=0, offset=0, size=6 * SIZE, window_batches=5)
+        cohort.send(0, control.StartEpoch(plan=plan))
+        while len(rows_of(cohort, 0)) < 5:
+            cohort.collect(Batches, [0])
+        reads = [thread for thread in data.reads if thread != "MainThread"]  # the job was described
+        first, *later = [reads[at * SIZE : (at + 1) * SIZE] for at in range(5)]
+        cohort.reduce(5)
+        cohort.finish()
+    assert "read ahead" not in first, "nothing is read ahead before the first is launched"
+    assert all(thread == "read ahead" for batch in later for thread in batch)
