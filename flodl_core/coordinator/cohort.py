@@ -58,7 +58,7 @@ class RankRecord:
     throttled: bool = False
     """It was told to start no other batch before the next average."""
     spaced_from: Seconds | None = None
-    """The arrival of its last report, or its release, whichever is later."""
+    """When the last batch was done that it told of, or its release, whichever is later."""
     ledger: StepLedger = field(default_factory=StepLedger)
     batches: int = 0
     mean_batch_ms: Milliseconds | None = None

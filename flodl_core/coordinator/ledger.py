@@ -58,12 +58,13 @@ class StepLedger:
         """Add what the batches of one report cost.
 
         A window's first batch is spaced from the rank's release, on our clock. Later ones
-        carry their own spacing: reports are gathered before they are sent, so their arrivals
-        say less. A row without one is spaced by the arrivals.
+        carry their own spacing: reports are gathered before they are sent, so their moments
+        say less. A row without one is spaced by these.
 
         Args:
             rows: of the report.
-            gap_ms: from the report before, or from the release, to the arrival of this one.
+            gap_ms: from the last batch of the report before, or from the release, to that of
+                this one.
         """
         costs = self.closing_costs if self.phase is LedgerPhase.ARMED else self.open_costs
         spacing = delivered_spacing(gap_ms, [row.since_previous_ms for row in rows])

@@ -1,7 +1,7 @@
 """The batches of one rank in one window, and what they cost on two scales.
 
 What it is: sums. The *compute* cost of a batch is its step. Its *delivered* cost is the
-time between two arrivals on the coordinator's clock, never below the step and its wait
+time between two of them on the coordinator's clock, never below the step and its wait
 for data. The first batch of a window is the *fill*: control transit, pickup and prefetch
 fall into it, so it is kept apart; batches 2 … n make the marginal rate.
 What it is not: a divisor of any average, nor a judge of speed.
@@ -90,7 +90,7 @@ class WindowLedger:
         Args:
             batch_ms: the step. A number that is negative or not finite reads as 0.
             data_ms: the wait for its data before it; read likewise.
-            delivered_ms: from the arrival of the batch before it; for the first batch of
+            delivered_ms: from the end of the batch before it; for the first batch of
                 the window from the moment the rank was released. None if unknown: then
                 batch_ms + data_ms counts. It never counts less than that.
             loss: ignored if it is not finite.
@@ -147,7 +147,7 @@ def delivered_spacing(
     """Return what each row of one coalesced report took on the receiver's clock.
 
     Args:
-        gap_ms: from the arrival of the report before (or the rank's release) to this one.
+        gap_ms: from the end of the report before (or the rank's release) to that of this one.
         since_previous_ms: by row, the rank's own spacing.
 
     Returns:

@@ -37,7 +37,8 @@ class BatchMover:
         user = torch.cuda.current_stream(self._device)
 
         def copied(leaf: torch.Tensor) -> torch.Tensor:
-            if not leaf.is_cpu:  # what is on a GPU may still be in the making there
+            if not leaf.is_cpu or leaf.is_nested or leaf.layout != torch.strided:
+                # what is on a GPU may still be in the making there; the rest has no one storage
                 return leaf.to(self._device, non_blocking=True)
             with torch.cuda.stream(self._stream):
                 moved = leaf.to(self._device, non_blocking=True)

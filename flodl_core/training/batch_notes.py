@@ -38,6 +38,11 @@ class BatchNotes:
         """Whether the device was given a batch of which nothing is said yet."""
         return self._late is not None
 
+    def settle_what_is_done(self) -> None:
+        """Note the batch that is kept if the device is done with it; waits for nothing."""
+        if self._late is not None and self._late[0].is_there:
+            self.settle()
+
     def begin_window(self) -> None:
         """A snapshot was taken: the next batch is the first since."""
         self._begins_window = True

@@ -4,6 +4,7 @@ Which batch is next is the pacer's choice. The training thread drives it.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from flodl_core.dispatch.actions import TrainBatch
 from flodl_core.ids import RankPhase
@@ -20,6 +21,9 @@ from flodl_core.training.samples import BatchPlace
 from flodl_core.training.seat import Seat
 from flodl_core.training.share_totals import ShareTotals
 from flodl_core.units import Seconds
+
+LOOK_S: Final[Seconds] = 0.002
+"""While samples are read beside a GPU, it is looked at this often."""
 
 
 class BatchTrainer:
@@ -89,6 +93,7 @@ class BatchTrainer:
         fetched = self._loader.fetch(self._place(action), self.places(ahead))
         batch = self._mover.move(fetched)
         have_data = clock.now()
+        self.notes.settle_what_is_done()  # a step may take its time before it comes to that
         self._channel.phase = RankPhase.TRAINING
         context.begin_batch(
             epoch=action.epoch, global_step=global_step, lr_factor=self.lr.factor(global_step)
@@ -99,26 +104,35 @@ class BatchTrainer:
         )
         return context.finish_batch()
 
-    def tell(self) -> None:
-        """Report every batch that was begun, at once; waits until the device is done with it."""
-        self.notes.settle()
-        self._channel.flush()
-        self._asked_at = None
-
-    def places(self, batches: Sequence[TrainBatch]) -> tuple[BatchPlace, ...]:
-        """Return which samples batches take."""
-        return tuple(map(self._place, batches))
-
     def read_ahead(self) -> None:
-        """Read on while a GPU has a batch; if that takes longer than it, it waits for samples.
+        """Read on while a GPU has a batch, until that is done or a message comes.
 
-        For a rank that has another batch to train and nothing else to do before.
+        For a rank that has another batch to train and nothing else to do before. If the GPU
+        is done sooner it waits for samples from then on, and the batch is told of.
         """
         if not self.notes.has_late:
             return
         self._channel.phase = RankPhase.DATA
         self._asked_at = clock.now()
-        self._loader.catch_up()
+        while self.notes.has_late and not self._channel.has_mail:
+            if self._loader.catch_up(LOOK_S):
+                break
+            self.notes.settle_what_is_done()
+        self._channel.phase = RankPhase.TRAINING
+
+    def settle(self) -> None:
+        """Note every batch that was begun, which waits until the device is done with it."""
+        self.notes.settle()
+        self._asked_at = None
+
+    def tell(self) -> None:
+        """Report every batch that was begun, at once."""
+        self.settle()
+        self._channel.flush()
+
+    def places(self, batches: Sequence[TrainBatch]) -> tuple[BatchPlace, ...]:
+        """Return which samples batches take."""
+        return tuple(map(self._place, batches))
 
     def _place(self, batch: TrainBatch) -> BatchPlace:
         return BatchPlace(self._seat.pass_of(batch.epoch), batch.offset, batch.size)

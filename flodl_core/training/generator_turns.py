@@ -5,8 +5,9 @@ own chance; two threads that draw at one time would make neither repeat. They be
 to the training thread, which lends them only where no code of the job runs on it:
 while it waits for a message, for a round, for a device or for the batch itself. It takes
 them back when it needs them and no earlier, so that a sample which is never read stops
-that rank's next batch and no average. Not a lock of any data: what a reader does in its
-turn is its own business.
+that rank's next batch, or what it says of the one that a GPU was waited for, and no
+average that it is in. Not a lock of any data: what a reader does in its turn is its own
+business.
 
     training thread     turns.lend(); wait, answer, adopt …; turns.take_back(); train
     reader              if turns.borrow(): read one sample …; turns.give_back()

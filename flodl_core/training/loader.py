@@ -80,14 +80,19 @@ class SampleLoader:
         """
         return self._turns.take_back(timeout_s)
 
-    def catch_up(self) -> None:
-        """Have the batches ahead read now, in this process, as far as they are to be.
+    def catch_up(self, timeout_s: Seconds) -> bool:
+        """Wait a while for the batches ahead; in this process they are read meanwhile.
 
-        For a training thread that has given its device something to do and has nothing to
-        wait for: reading later would be no faster, and what is read by then is copied to
-        pinned memory beside the next step.
+        For a training thread that has given its device something to do: reading later would
+        be no faster, and what is read by then is copied to pinned memory beside the next step.
+
+        Args:
+            timeout_s: longest wait, not counting a sample that is being read when it ends.
+
+        Returns:
+            Whether there is nothing more to wait for.
         """
-        self._source.catch_up()
+        return self._source.catch_up(timeout_s)
 
     def lent(self) -> AbstractContextManager[None]:
         """Let samples be read in this process during a block that runs no code of the job."""

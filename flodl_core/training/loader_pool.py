@@ -139,8 +139,15 @@ class LoaderPool:
         with self._changed:
             self._want(tuple(ahead))
 
-    def catch_up(self) -> None:
-        """Return at once: processes read whatever the training thread does."""
+    def catch_up(self, timeout_s: Seconds) -> bool:
+        """Wait for the next batch, for a while; processes read whatever this thread does."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: (
+                    not self._wanted or self._wanted[0] in self._ready or self._failure is not None
+                ),
+                timeout=timeout_s,
+            )
 
     def close(self) -> None:
         """End the workers, their server and the thread."""

@@ -70,6 +70,11 @@ class LateLoss:
     event: DeviceEvent
     order: int
 
+    @property
+    def is_there(self) -> bool:
+        """Whether reading it waits for nothing."""
+        return self.event.query()
+
     def read(self) -> ReadLoss:
         """Return it; waits until the batch is done."""
         at = self.reader.wait_for(self.event, self.order)
@@ -107,7 +112,7 @@ class LossReader:
         Raises:
             JobError: it is no number.
         """
-        if isinstance(answer, torch.Tensor) and answer.is_cuda:
+        if isinstance(answer, torch.Tensor) and _is_on_current_gpu(answer):
             return self.begin_late(answer)
         if isinstance(answer, torch.Tensor) and not answer.is_cpu:
             with self.waits():
@@ -135,7 +140,9 @@ class LossReader:
         if self._dtype is not dtype:
             is_pinned = torch.cuda.is_available()
             self._dtype = dtype
-            self._slots = [torch.empty((), dtype=dtype, pin_memory=is_pinned) for _ in range(2)]
+            self._slots = [
+                torch.empty((), dtype=dtype, device="cpu", pin_memory=is_pinned) for _ in range(2)
+            ]
         self._slots.reverse()
         return self._slots[0]
 
@@ -171,8 +178,14 @@ class LossReader:
         """Wait for an event; we know when that was."""
         with self.waits():
             event.synchronize()
-        self._anchor, self._anchor_order, self._anchored_at = event, order, self.now()
-        return self._anchored_at
+            at = self.now()  # leaving may wait for a sample
+        self._anchor, self._anchor_order, self._anchored_at = event, order, at
+        return at
+
+
+def _is_on_current_gpu(loss: torch.Tensor) -> bool:
+    """Whether an event of this thread's stream comes behind what was computed there."""
+    return loss.is_cuda and loss.device.index == torch.cuda.current_device()
 
 
 def _finite(value: float) -> float | None:

@@ -41,8 +41,12 @@ class ReadAhead(Protocol):
     def expect(self, ahead: Sequence[BatchPlace]) -> None:
         """Say which batches come next; what was read of any other is forgotten."""
 
-    def catch_up(self) -> None:
-        """Wait until the batches ahead are read, if that needs the training thread's leave."""
+    def catch_up(self, timeout_s: Seconds) -> bool:
+        """Wait a while for what is ahead, with this thread's leave to read it.
+
+        Returns:
+            Whether there is nothing more to wait for.
+        """
 
     def close(self) -> None:
         """End everything that reads."""
@@ -127,10 +131,10 @@ class OwnReader:
         with self._changed:
             self._want(tuple(ahead))
 
-    def catch_up(self) -> None:
-        """Lend the generators until the batches ahead are read, or reading ahead is over."""
+    def catch_up(self, timeout_s: Seconds) -> bool:
+        """Lend the generators until the batches ahead are read, for a while."""
         with self._turns.lent(), self._changed:
-            self._changed.wait_for(lambda: self._is_over or all(map(self._is_read, self._wanted)))
+            return self._changed.wait_for(self._is_caught_up, timeout=timeout_s)
 
     def close(self) -> None:
         """End the thread, after the sample that it reads."""
@@ -149,6 +153,14 @@ class OwnReader:
     # -- the thread ------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._read_all()
+        finally:  # nobody waits for a thread that has ended
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _read_all(self) -> None:
         if self._device.type == "cuda":
             torch.cuda.set_device(self._device)
         while (begun := self._next()) is not None:
@@ -156,10 +168,10 @@ class OwnReader:
             try:
                 batch = self._read(begun)
             except BaseException as error:
+                self._is_over = True
                 self._log.warning(
                     "reading_ahead_ended", error=describe_error(error), place=str(begun.place)
                 )
-                self._is_over = True
             with self._changed:
                 if self._in_hand is begun:
                     self._in_hand = None
@@ -203,6 +215,9 @@ class OwnReader:
             begun.is_joined = True
             self._changed.notify_all()
         return batch
+
+    def _is_caught_up(self) -> bool:
+        return self._is_over or all(map(self._is_read, self._wanted))
 
     def _is_read(self, place: BatchPlace) -> bool:
         in_hand = self._in_hand

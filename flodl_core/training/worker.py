@@ -177,6 +177,9 @@ class RankWorker:
             line = describe_error(error)
             self._log.exception("training_failed", error, rank=self._seat.rank)
             record_failure(self._seat, line)
+            if self._batches is not None:
+                with suppress(Exception):  # it failed already, and of this much less is known
+                    self._batches.notes.settle_what_is_done()
             self._channel.post(Exiting(rank=self._seat.rank, error=line))
             return ExitCode.FAILED
         finally:
@@ -255,6 +258,7 @@ class RankWorker:
             restore_local_buffers(self.trainee.layout, message.local_buffers)
             return
         if isinstance(message, NewNcclSession) and message.consensus_from is not None:
+            self.batches.tell()
             self.rounds.give(message.session)
         if isinstance(message, Checkpoint):
             self._saves.note_asked(message)
@@ -323,7 +327,7 @@ class RankWorker:
     def _take_result(self, result: CycleResult | None) -> None:
         if result is None:
             return
-        self.batches.notes.settle()
+        self.batches.settle()
         self._name_strays(result.strays)
         if result.resets_state:
             self.trainee.context.reset_state()

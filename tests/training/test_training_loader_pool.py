@@ -114,6 +114,18 @@ def test_however_plans_change_each_batch_is_the_one_that_was_asked_for():
         assert len(pool._ready) <= pool.depth
 
 
+def test_catching_up_with_a_pool_waits_for_the_next_batch_and_not_for_ever():
+    with Pool(1) as pool:
+        assert pool.catch_up(0.0), "nothing is wanted"
+        pool.expect(PLACES[:2])
+        assert pool.catch_up(CEILING_S)
+        assert PLACES[0] in pool._ready
+        pool.expect(PLACES[3:4])
+        while not pool.catch_up(0.001):
+            assert PLACES[3] not in pool._ready
+        same(pool.take(PLACES[3], ()), read_at_once(PLACES[3]))
+
+
 def test_a_pool_reads_as_far_as_it_is_told_and_keeps_no_more():
     with Pool(2) as pool:
         pool.expect(PLACES[: pool.depth])

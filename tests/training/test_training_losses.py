@@ -8,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_training_worker import Points, points_job
+from test_training_worker import Points, points_job, regression_step
 from training_cohort import Cohort
 from training_late import LateGpu, late_worker
 
 from flodl_core.dispatch.actions import TrainBatch
 from flodl_core.errors import JobError
-from flodl_core.ids import ExitCode
+from flodl_core.ids import ExitCode, Mode
 from flodl_core.messages import control
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.messages.timing import Batches, Exiting, SnapshotReady, SyncAck
@@ -127,7 +127,9 @@ def test_moments_never_go_back_and_are_never_to_come(batches, drift):
             found.append((kept.read().at, gpu.now))
         kept = late
     found.append((kept.read().at, gpu.now))
+    moments = [at for at, _ in found]
     assert all(at <= now for at, now in found)
+    assert moments == sorted(moments)
 
 
 # what is said of batches
@@ -273,15 +275,60 @@ def test_a_rank_gives_the_gpu_the_next_batch_before_it_reads_a_loss():
         cohort.finish()
 
 
-def test_a_batch_read_late_is_told_before_the_snapshot_that_holds_it():
-    cohort, _ = train_windows(windows=1, worker=late_worker([]))
-    for rank in (0, 1):
-        said = [m for who, m in cohort.seen if who == rank]
-        ready = [i for i, m in enumerate(said) if isinstance(m, SnapshotReady) and m.cycle == 1]
-        acks = [m for m in said if isinstance(m, SyncAck) and m.cycle == 1]
-        before = [row for m in said[: ready[0]] if isinstance(m, Batches) for row in m.rows]
-        assert len(before) == WINDOW
-        assert acks[0].step_count == WINDOW
+def train_and_interrupt(*, mode, **options):
+    """Train two windows of one rank, the first ended by a call after its third batch of six."""
+    interrupting = threading.Event()
+
+    def step(ctx, batch):
+        if len(order) >= 5 and not interrupting.is_set():  # begun, begun, read, begun, read
+            interrupting.set()
+            cohort.send(0, control.RequestParams(cycle=1))
+        return regression_step(ctx, batch)
+
+    order = []
+    job = points_job(step=step)
+    window = 6 if mode is not Mode.CPU_ASYNC else 0
+    with Cohort(job, 1, worker=late_worker(order), mode=mode, **options) as cohort:
+        cohort.meet()
+        plan = control.EpochPlan(epoch=0, offset=0, size=6 * SIZE, window_batches=window)
+        cohort.send(0, control.StartEpoch(plan=plan))
+        cohort.send(0, control.SetGlobalStep(n=0))
+        cohort.collect(SyncAck, [0])
+        cohort.cycle += 1
+        cohort.release()
+        while len(rows_of(cohort, 0)) < 6:
+            cohort.collect(Batches, [0])
+        cohort.finish()
+    return cohort
+
+
+@pytest.mark.parametrize("mode", [Mode.CPU_CADENCE, Mode.CPU_ASYNC])
+def test_a_batch_is_told_before_the_snapshot_that_holds_it_whenever_that_is_called_for(mode):
+    cohort = train_and_interrupt(mode=mode)
+    said = [m for who, m in cohort.seen if who == 0]
+    at = next(i for i, m in enumerate(said) if isinstance(m, SnapshotReady) and m.cycle == 1)
+    before = [row for m in said[:at] if isinstance(m, Batches) for row in m.rows]
+    assert said[at].n == len(before) >= 3
+    assert said[at].samples == len(before) * SIZE
+
+
+def test_a_batch_that_is_done_is_told_of_although_the_next_one_fails():
+    is_done = threading.Event()
+
+    def step(ctx, batch):
+        if ctx.steps_applied == 2:
+            is_done.set()
+            raise ValueError("no third batch")
+        return regression_step(ctx, batch)
+
+    with Cohort(points_job(step=step), 1, worker=late_worker([], is_done=is_done)) as cohort:
+        cohort.meet()
+        plan = control.EpochPlan(epoch=0, offset=0, size=4 * SIZE, window_batches=4)
+        cohort.send(0, control.StartEpoch(plan=plan))
+        gone = cohort.collect(Exiting, [0])[0]
+        cohort.threads[0].join(30)
+    assert "no third batch" in gone.error
+    assert len(rows_of(cohort, 0)) == 2
 
 
 def test_a_device_that_fails_after_the_step_ends_the_rank_with_its_words():

@@ -161,29 +161,55 @@ def test_catching_up_reads_what_is_expected_on_the_other_thread_and_no_more():
     with Bench() as bench:
         first, *ahead = PLACES[:3]
         bench.loader.fetch(first, ahead)
-        bench.loader.catch_up()
+        assert bench.loader.catch_up(CEILING_S)
         assert bench.dataset.read_ahead() == bench.ids(*ahead)
-        bench.loader.catch_up()
+        assert bench.loader.catch_up(0.0)
         for number, place in enumerate(ahead):
             same(bench.loader.fetch(place, ahead[number + 1 :]), read_at_once(place))
         assert [index for index, _ in bench.dataset.reads] == bench.ids(first, *ahead)
-        bench.loader.catch_up()
+        assert bench.loader.catch_up(0.0)
 
 
-@pytest.mark.parametrize("fault", ["raises", "leaves", "interrupts"])
-def test_catching_up_ends_whatever_a_sample_does(fault):
+def test_catching_up_ends_when_its_time_is_over_and_what_was_read_counts():
+    third, go_on = threading.Event(), threading.Event()
+
+    class Slow(Counting):
+        def __getitem__(self, index):
+            if len(self.reads) == 2:
+                third.set()
+                assert go_on.wait(CEILING_S)
+            return super().__getitem__(index)
+
+    with Bench(Slow()) as bench:
+        bench.loader.expect(PLACES[:1])
+        letting = threading.Thread(target=lambda: (third.wait(CEILING_S), go_on.set()))
+        letting.start()
+        is_all = bench.loader.catch_up(0.0)
+        while not is_all and not third.is_set():
+            is_all = bench.loader.catch_up(0.001)
+        letting.join()
+        same(bench.loader.fetch(PLACES[0]), read_at_once(PLACES[0]))
+        assert [index for index, _ in bench.dataset.reads] == bench.ids(PLACES[0])
+
+
+class Unspeakable(ValueError):
+    def __str__(self):
+        raise RuntimeError("not even its words")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, Unspeakable])
+def test_catching_up_ends_whatever_a_sample_raises(error):
     class Torn(Counting):
         def __getitem__(self, index):
             if threading.current_thread().name == "read ahead":
-                raise {"raises": ValueError, "leaves": SystemExit, "interrupts": KeyboardInterrupt}[
-                    fault
-                ]("no sample")
+                raise error("no sample")
             return super().__getitem__(index)
 
     with Bench(Torn()) as bench:
         bench.loader.expect(PLACES[:2])
-        bench.loader.catch_up()
-        assert len(bench.log.named("reading_ahead_ended")) == 1
+        assert bench.loader.catch_up(CEILING_S)
+        assert len(bench.log.named("reading_ahead_ended")) == (error is not Unspeakable)
         same(bench.loader.fetch(PLACES[0], PLACES[1:2]), read_at_once(PLACES[0]))
 
 
