@@ -7,7 +7,8 @@ Who drives it: `load`.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final
 
 from pydantic import ValidationError
@@ -66,11 +67,20 @@ def refused_rule(key: Key, error: ConfigError, source: Source) -> ConfigError:
 def refused_name(name: str, source: Source, *, known: Iterable[str]) -> ConfigError:
     """Return the refusal of a setting that does not exist, with the nearest one that does."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    fix = f"did you mean {near[0]}?" if near else f"the known names are {', '.join(names)}"
+    near = _nearest(name, names)
+    fix = f"did you mean {near}?" if near else f"the known names are {', '.join(names)}"
     if len(fix) > 400:
         fix = "`flodl config` prints every setting"
     return ConfigError(name, "…", "there is no such setting", source=str(source), fix=fix)
+
+
+def _nearest(name: str, names: Sequence[str]) -> str | None:
+    """Return the name that was meant, if one is near; what all begin with says nothing."""
+    columns = zip(name, *names, strict=False) if len(names) > 1 else ()
+    shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    own = {one[shared:]: one for one in names}
+    near = difflib.get_close_matches(name[shared:], own, n=1, cutoff=0.6)
+    return own[near[0]] if near else None
 
 
 def refused_kind(key: Key, value: object, source: Source) -> ConfigError:

@@ -152,6 +152,11 @@ def test_an_unknown_name_is_an_error_with_the_nearest_known_one(kwargs, near):
     assert f"did you mean {near}?" in str(refusal(**kwargs))
 
 
+@pytest.mark.parametrize("variable", ["FLODL_FOO", "FLODL_ZZZ", "FLODL_XY"])
+def test_a_variable_that_shares_only_our_prefix_is_likened_to_none(variable):
+    assert "did you mean" not in str(refusal(environ={variable: "3"}))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
