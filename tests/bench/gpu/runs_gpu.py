@@ -1,6 +1,6 @@
 """Whole runs on real GPUs: the same result on either plane, DDP's rates beside ours, a death.
 
-    python tests/bench/gpu/runs_gpu.py --ranks 2 --what same gpt kill
+    python tests/bench/gpu/runs_gpu.py --ranks 2 --what one same gpt kill
 
 Runs are `flodl headless` with its own processes; rates are taken from the run's records,
 the first quarter of the windows left out, so that neither start nor forming counts. One
@@ -130,6 +130,20 @@ def same(ranks: int) -> None:
     tell("same", {**said, "reaches": max(apart.values()) <= syncs * 1e-6})
 
 
+def one() -> None:
+    """How long a batch takes in a run of one rank: where host and GPU are the only limits."""
+    for name in ("gpt_job", "pictures_job"):
+        words = (f"{HERE / name}.py:job", "--ranks", "1", "--mode", "cpu_cadence")
+        run = Run(*words, "--overhead-target", "0.02", GPT_SAMPLES="6000")
+        code, rate, rows = run.finish(), run.rate(), run.windows()
+        said = {
+            "code": code,
+            "rate": rate,
+            "ms_per_batch": [row["ms_per_batch"][0] for row in rows[-4:]],
+        }
+        tell(name, said if code == 0 else {**said, "story": run.story()})
+
+
 def baseline(ranks: int, path: Path) -> dict[str, Any]:
     """DDP's rates, from the script beside ours."""
     done = subprocess.run(
@@ -229,6 +243,8 @@ def main() -> None:
     arguments.add_argument("--samples", type=int, default=4096, help="of an equal run")
     arguments.add_argument("--kills", type=int, default=1)
     given = arguments.parse_args()
+    if "one" in given.what:
+        one()
     if "same" in given.what:
         same(given.ranks)
     for _ in range(given.kills if "kill" in given.what else 0):
