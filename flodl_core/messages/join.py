@@ -85,7 +85,7 @@ class RankExited:
     """Exit code, or minus the signal number."""
     signal: str | None = None
     cause: str | None = None
-    """More than the signal says, such as out of memory."""
+    """More than the signal says, such as out of memory, or that the host's relay ended."""
 
 
 @message(23)

@@ -77,6 +77,7 @@ class HostChildren:
         self._evicted: dict[Rank, str] = {}
         self._dumping: dict[Rank, anyio.Event] = {}
         self._is_over = False
+        self._why_over: str | None = None
         self._memory = MemoryWatch()
         self._deaths = DeathRecorder(facts.save_path, facts.host)
 
@@ -182,9 +183,15 @@ class HostChildren:
             await anyio.sleep(_STACK_PAUSE_S)
         return _read_since(path, start)
 
-    def kill_all(self) -> None:
-        """Kill every rank that is left, at once; that is no death of any of them."""
+    def kill_all(self, why: str | None = None) -> None:
+        """Kill every rank that is left, at once; that is no death of any of them.
+
+        Args:
+            why: what the ends of these ranks are reported to come from; the report may
+                arrive before the launcher sees it itself.
+        """
         self._is_over = True
+        self._why_over = self._why_over or why
         for rank in self.running:
             self._ranks[rank].kill_group()
 
@@ -212,7 +219,7 @@ class HostChildren:
                 rank=rank,
                 code=status.code,
                 signal=status.signal,
-                cause=OUT_OF_MEMORY if is_out_of_memory else None,
+                cause=OUT_OF_MEMORY if is_out_of_memory else self._why_over,
             )
         )
         if not self._is_over:

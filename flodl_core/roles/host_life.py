@@ -163,7 +163,7 @@ class HostLife:
         if self._ended is not None:
             return
         if not end.controller_gone:
-            self._children.kill_all()
+            self._children.kill_all(end.why)
             return
         await self._children.finish(EMERGENCY_S)
         await anyio.sleep(LINK_END_S)
