@@ -245,7 +245,7 @@ class RelayStarter:
         assert self._child is not None
         status = await self._child.wait()
         return FoldingEnd(
-            why=f"the relay of host {self._facts.host} ended ({status})",
+            why=f"the relay of host {self._facts.host} ended with {status}",
             controller_gone=status.code == ExitCode.JOIN_RUN_LOST,
         )
 

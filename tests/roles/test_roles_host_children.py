@@ -15,7 +15,7 @@ from flodl_core.roles.rank_ends import close_ends, make_ends
 
 pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.timeout(60)]
 
-RELAY_ENDED = "the relay of host red ended (SIGKILL)"
+RELAY_ENDED = "the relay of host red ended with SIGKILL"
 
 
 def host(place: Path) -> HostFacts:
