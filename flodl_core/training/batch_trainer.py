@@ -83,14 +83,14 @@ class BatchTrainer:
         """
         self._channel.phase = RankPhase.DATA
         context = self._trainee.context
-        pass_index = self._seat.pass_of(action.epoch)
+        place = self._place(action)
         began = self._asked_at or clock.now()
         self._asked_at = None
         self._loader.take_back()
-        if pass_index != self.pass_index:
-            self.pass_index = pass_index
-            seed_compute(self._seat, pass_index)
-        fetched = self._loader.fetch(self._place(action), self.places(ahead))
+        if place.pass_index != self.pass_index:
+            self.pass_index = place.pass_index
+            seed_compute(self._seat, place.pass_index)
+        fetched = self._loader.fetch(place, self.places(ahead))
         batch = self._mover.move(fetched)
         have_data = clock.now()
         self.notes.settle_what_is_done()  # a step may take its time before it comes to that

@@ -209,7 +209,8 @@ class RankChannel:
     def _take_rows(self, mark: int, taken: list[object]) -> None:
         if mark <= self._drained:
             return
-        batches, done_at = [], self._now()
+        now = done_at = self._now()
+        batches = []
         for index in range(self._drained, mark):
             row = self._rows[index % self._capacity]
             assert row is not None, "the cursor is stored after its row"
@@ -225,7 +226,7 @@ class RankChannel:
                 )
             )
         self._drained = mark
-        age_ms = max(0.0, self._now() - done_at) * 1e3
+        age_ms = max(0.0, now - done_at) * 1e3
         taken.append(Batches(rank=self.rank, rows=tuple(batches), age_ms=age_ms))
 
     def _call_bridge(self) -> None:

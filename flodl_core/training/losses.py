@@ -81,6 +81,15 @@ class LateLoss:
         return ReadLoss(_finite(float(self.number)), at)
 
 
+@dataclass(frozen=True, slots=True)
+class _Anchor:
+    """An event of which both clocks are known."""
+
+    event: DeviceEvent
+    order: int
+    at: Seconds
+
+
 def _timing_event() -> DeviceEvent:
     event: DeviceEvent = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     return event
@@ -99,11 +108,8 @@ class LossReader:
     waits: Waits = nullcontext
     new_event: Callable[[], DeviceEvent] = _timing_event
     now: Callable[[], Seconds] = clock.now
-    _anchor: DeviceEvent | None = field(init=False, default=None)
-    _anchor_order: int = field(init=False, default=0)
-    _anchored_at: Seconds = field(init=False, default=0.0)
+    _anchor: _Anchor | None = field(init=False, default=None)
     _recorded: int = field(init=False, default=0)
-    _dtype: torch.dtype | None = field(init=False, default=None)
     _slots: list[torch.Tensor] = field(init=False, default_factory=list)
 
     def begin(self, answer: object) -> ReadLoss | LateLoss:
@@ -137,9 +143,8 @@ class LossReader:
 
     def _slot(self, dtype: torch.dtype) -> torch.Tensor:
         """Return memory for a number that is read before the next but one is sent."""
-        if self._dtype is not dtype:
+        if not self._slots or self._slots[0].dtype is not dtype:
             is_pinned = torch.cuda.is_available()
-            self._dtype = dtype
             self._slots = [
                 torch.empty((), dtype=dtype, device="cpu", pin_memory=is_pinned) for _ in range(2)
             ]
@@ -158,14 +163,14 @@ class LossReader:
             order: of the event among those that were recorded.
         """
         if not event.query():
-            return self._know(event, order)
-        if self._anchor is None or self.now() - self._anchored_at > ANCHOR_S:
-            self._know(*self._record())
-        assert self._anchor is not None
-        if order > self._anchor_order:
-            at = self._anchored_at + self._anchor.elapsed_time(event) / 1e3
+            return self._know(event, order).at
+        anchor = self._anchor
+        if anchor is None or self.now() - anchor.at > ANCHOR_S:
+            anchor = self._know(*self._record())
+        if order > anchor.order:
+            at = anchor.at + anchor.event.elapsed_time(event) / 1e3
         else:
-            at = self._anchored_at - event.elapsed_time(self._anchor) / 1e3
+            at = anchor.at - event.elapsed_time(anchor.event) / 1e3
         return min(at, self.now())
 
     def _record(self) -> tuple[DeviceEvent, int]:
@@ -174,13 +179,13 @@ class LossReader:
         self._recorded += 1
         return event, self._recorded
 
-    def _know(self, event: DeviceEvent, order: int) -> Seconds:
-        """Wait for an event; we know when that was."""
+    def _know(self, event: DeviceEvent, order: int) -> _Anchor:
+        """Wait for an event; it is the anchor from now on."""
         with self.waits():
             event.synchronize()
             at = self.now()  # leaving may wait for a sample
-        self._anchor, self._anchor_order, self._anchored_at = event, order, at
-        return at
+        self._anchor = _Anchor(event, order, at)
+        return self._anchor
 
 
 def _is_on_current_gpu(loss: torch.Tensor) -> bool:
