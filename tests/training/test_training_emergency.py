@@ -14,7 +14,7 @@ from training_models import Odd, laid_out
 from flodl_core.dispatch.pacer import RankPacer
 from flodl_core.errors import CheckpointError, RunLostError
 from flodl_core.ids import SaveReason, SyncOutcome
-from flodl_core.messages.control import EpochPlan, ShutdownWithSave, StartEpoch
+from flodl_core.messages.control import ShutdownWithSave
 from flodl_core.messages.job import ResumeSpec
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.controller_loss import ControllerLoss
@@ -206,8 +206,7 @@ def test_a_batch_whose_loss_is_still_to_come_counts_in_what_is_left(tmp_path):
     kind = {"worker": late_worker([]), "save_path": str(tmp_path / "model")}
     with Cohort(dataclasses.replace(job, step=step), 1, **kind) as cohort:
         cohort.meet()
-        plan = EpochPlan(epoch=0, offset=0, size=8, window_batches=4)
-        cohort.send(0, StartEpoch(plan=plan))
+        cohort.send_window(4)
         cohort.threads[0].join(10)
     assert (cohort.codes, len(steps)) == ([7], 3)
     told = json.loads((tmp_path / "model.rank0.emergency.json").read_text())

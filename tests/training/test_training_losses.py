@@ -230,24 +230,13 @@ def train_windows(*, windows=2, **options):
         for window in range(windows):
             for rank in (0, 1):
                 offset = (2 * window + rank) * WINDOW * SIZE
-                plan = control.EpochPlan(
-                    epoch=0, offset=offset, size=WINDOW * SIZE, window_batches=WINDOW
-                )
-                cohort.send(rank, control.StartEpoch(plan=plan))
-            done = {0: 0, 1: 0}
-            while min(done.values()) < WINDOW:
-                movers = [rank for rank in done if done[rank] < WINDOW]
-                for rank, report in cohort.collect(Batches, movers[:1]).items():
-                    done[rank] += len(report.rows)
+                cohort.send_window(WINDOW, rank=rank, offset=offset)
+            for rank in (0, 1):
+                cohort.until_told((window + 1) * WINDOW, rank)
             cohort.reduce(2 * WINDOW)
         metrics = cohort.collect(MetricsMsg, cohort.alive)
         assert cohort.finish() == [ExitCode.DONE] * 2
     return cohort, metrics
-
-
-def rows_of(cohort, rank):
-    reports = [m for who, m in cohort.seen if who == rank and isinstance(m, Batches)]
-    return [row for report in reports for row in report.rows]
 
 
 def test_late_losses_are_those_of_their_batches_and_no_sample_is_told_twice():
@@ -255,8 +244,8 @@ def test_late_losses_are_those_of_their_batches_and_no_sample_is_told_twice():
     order = []
     late, metrics = train_windows(worker=late_worker(order))
     for rank in (0, 1):
-        expected = [(row.step_count, row.samples, row.loss) for row in rows_of(at_once, rank)]
-        assert [(r.step_count, r.samples, r.loss) for r in rows_of(late, rank)] == expected
+        expected = [(row.step_count, row.samples, row.loss) for row in at_once.rows(rank)]
+        assert [(r.step_count, r.samples, r.loss) for r in late.rows(rank)] == expected
         assert len(expected) == 2 * WINDOW
         assert metrics[rank].samples_processed == 2 * WINDOW * SIZE
     assert order.count("read") == order.count("begun") == 2 * 2 * WINDOW
@@ -266,17 +255,14 @@ def test_a_rank_gives_the_gpu_the_next_batch_before_it_reads_a_loss():
     order = []
     with Cohort(points_job(), 1, worker=late_worker(order)) as cohort:
         cohort.meet()
-        plan = control.EpochPlan(epoch=0, offset=0, size=4 * SIZE, window_batches=4)
-        cohort.send(0, control.StartEpoch(plan=plan))
-        cohort.collect(Batches, [0])
-        while not rows_of(cohort, 0)[3:]:
-            cohort.collect(Batches, [0])
+        cohort.send_window(4)
+        cohort.until_told(4)
         assert order == ["begun", *["begun", "read"] * 3, "read"]
         cohort.finish()
 
 
-def train_and_interrupt(*, mode, **options):
-    """Train two windows of one rank, the first ended by a call after its third batch of six."""
+def train_and_interrupt(mode):
+    """Train six batches on one rank, with a call for an average during the fourth."""
     interrupting = threading.Event()
 
     def step(ctx, batch):
@@ -287,24 +273,21 @@ def train_and_interrupt(*, mode, **options):
 
     order = []
     job = points_job(step=step)
-    window = 6 if mode is not Mode.CPU_ASYNC else 0
-    with Cohort(job, 1, worker=late_worker(order), mode=mode, **options) as cohort:
+    with Cohort(job, 1, worker=late_worker(order), mode=mode) as cohort:
         cohort.meet()
-        plan = control.EpochPlan(epoch=0, offset=0, size=6 * SIZE, window_batches=window)
-        cohort.send(0, control.StartEpoch(plan=plan))
+        cohort.send_window(6, full_at=0 if mode is Mode.CPU_ASYNC else 6)
         cohort.send(0, control.SetGlobalStep(n=0))
         cohort.collect(SyncAck, [0])
         cohort.cycle += 1
         cohort.release()
-        while len(rows_of(cohort, 0)) < 6:
-            cohort.collect(Batches, [0])
+        cohort.until_told(6)
         cohort.finish()
     return cohort
 
 
 @pytest.mark.parametrize("mode", [Mode.CPU_CADENCE, Mode.CPU_ASYNC])
 def test_a_batch_is_told_before_the_snapshot_that_holds_it_whenever_that_is_called_for(mode):
-    cohort = train_and_interrupt(mode=mode)
+    cohort = train_and_interrupt(mode)
     said = [m for who, m in cohort.seen if who == 0]
     at = next(i for i, m in enumerate(said) if isinstance(m, SnapshotReady) and m.cycle == 1)
     before = [row for m in said[:at] if isinstance(m, Batches) for row in m.rows]
@@ -323,24 +306,22 @@ def test_a_batch_that_is_done_is_told_of_although_the_next_one_fails():
 
     with Cohort(points_job(step=step), 1, worker=late_worker([], is_done=is_done)) as cohort:
         cohort.meet()
-        plan = control.EpochPlan(epoch=0, offset=0, size=4 * SIZE, window_batches=4)
-        cohort.send(0, control.StartEpoch(plan=plan))
+        cohort.send_window(4)
         gone = cohort.collect(Exiting, [0])[0]
         cohort.threads[0].join(30)
     assert "no third batch" in gone.error
-    assert len(rows_of(cohort, 0)) == 2
+    assert len(cohort.rows()) == 2
 
 
 def test_a_device_that_fails_after_the_step_ends_the_rank_with_its_words():
     with Cohort(points_job(), 1, worker=late_worker([], fails_at=3)) as cohort:
         cohort.meet()
-        plan = control.EpochPlan(epoch=0, offset=0, size=4 * SIZE, window_batches=4)
-        cohort.send(0, control.StartEpoch(plan=plan))
+        cohort.send_window(4)
         gone = cohort.collect(Exiting, [0])[0]
         cohort.threads[0].join(30)
     assert "the device gave up" in gone.error
     assert cohort.codes == [ExitCode.FAILED]
-    assert len(rows_of(cohort, 0)) == 2
+    assert len(cohort.rows()) == 2
 
 
 class Noting(Points):
@@ -359,10 +340,8 @@ def test_samples_are_read_on_while_the_gpu_has_a_batch():
     data = Noting()
     with Cohort(points_job(dataset=lambda: data), 1, worker=late_worker([])) as cohort:
         cohort.meet()
-        plan = control.EpochPlan(epoch=0, offset=0, size=6 * SIZE, window_batches=5)
-        cohort.send(0, control.StartEpoch(plan=plan))
-        while len(rows_of(cohort, 0)) < 5:
-            cohort.collect(Batches, [0])
+        cohort.send_window(6, full_at=5)
+        cohort.until_told(5)
         reads = [thread for thread in data.reads if thread != "MainThread"]  # the job was described
         first, *later = [reads[at * SIZE : (at + 1) * SIZE] for at in range(5)]
         cohort.reduce(5)

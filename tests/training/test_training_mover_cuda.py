@@ -2,13 +2,10 @@
 
 import pytest
 import torch
-from test_training_losses import SIZE, rows_of
 from test_training_worker import points_job
 from training_cohort import Cohort
 
 from flodl_core.ids import ExitCode
-from flodl_core.messages import control
-from flodl_core.messages.timing import Batches
 from flodl_core.training.batch_mover import BatchMover
 from flodl_core.training.losses import LateLoss, LossReader
 
@@ -71,12 +68,10 @@ def test_a_loss_on_the_gpu_comes_late_and_right_and_its_time_is_the_gpus():
 def test_a_rank_on_a_gpu_tells_each_batch_once_with_its_loss():
     with Cohort(points_job(), 1, devices=("cuda:0",)) as cohort:
         cohort.meet()
-        plan = control.EpochPlan(epoch=0, offset=0, size=6 * SIZE, window_batches=6)
-        cohort.send(0, control.StartEpoch(plan=plan))
-        while len(rows_of(cohort, 0)) < 6:
-            cohort.collect(Batches, [0])
+        cohort.send_window(6)
+        cohort.until_told(6)
         cohort.reduce(6)
         assert cohort.finish() == [ExitCode.DONE]
-    rows = rows_of(cohort, 0)
+    rows = cohort.rows()
     assert [row.step_count for row in rows] == [1, 2, 3, 4, 5, 6]
     assert all(row.loss > 0 for row in rows)

@@ -351,6 +351,22 @@ class Cohort:
             return None
         return self.collect(MetricsMsg, self.alive)
 
+    def send_window(self, batches, *, full_at=None, rank=0, offset=0):
+        """Give a rank batches from a position on; its window is full after all, or at a count."""
+        size, full_at = batches * self.job.batch_size, batches if full_at is None else full_at
+        plan = control.EpochPlan(epoch=0, offset=offset, size=size, window_batches=full_at)
+        self.send(rank, control.StartEpoch(plan=plan))
+
+    def rows(self, rank=0):
+        """Every batch that a rank has told of so far."""
+        reports = [m for who, m in self.seen if who == rank and isinstance(m, Batches)]
+        return [row for report in reports for row in report.rows]
+
+    def until_told(self, batches, rank=0):
+        """Wait until a rank has told of so many batches."""
+        while len(self.rows(rank)) < batches:
+            self.collect(Batches, [rank])
+
     def finish(self):
         self.broadcast(control.Shutdown())
         self.collect(Exiting, self.alive)
