@@ -219,9 +219,10 @@ class NcclRounds(RankRounds):
         Raises:
             RunLostError: the host's relay or launcher is gone.
         """
-        cycle, brings = action.publish, action.tells_locals
+        cycle, is_asked = action.publish, action.tells_locals
         if cycle is None:
             return None
+        brings = is_asked and self._cycles.holds_consensus
         memory, slot = self._regions.outer, self._star.slot
         is_whole = True
         if memory is not None and memory.steps_next:
@@ -235,6 +236,8 @@ class NcclRounds(RankRounds):
             self._download(committed, slot.params)
             torch.from_numpy(slot.buffers).copy_(self._regions.kept_buffers)
         is_whole &= self._move_region(cycle, brings=brings)
+        if is_asked and not brings:
+            return "a death spoilt what this rank kept, and its own values are not finite"
         if brings and not is_whole:
             return "the launcher did not take this rank's values as a whole"
         return None

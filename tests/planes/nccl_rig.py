@@ -54,6 +54,8 @@ class Member:
     fabric: Fabric
     geometry: Geometry
     in_place: bool = False
+    prepares: bool = False
+    """Whether it looks at its values before each cycle, as ranks do that wait for the call."""
     outer: OuterRule = field(default_factory=OuterAvg)
     posted: list[object] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
@@ -110,15 +112,23 @@ class Member:
         self, n: int, *, cycle: int = 1, gamma: float = 1.0, unfrozen: Sequence[bool] | None = None
     ) -> CycleEnd:
         """Take part in one cycle."""
+        if self.prepares:
+            self.cycles.prepare()
+        claim = self.claim(n, cycle=cycle, gamma=gamma, unfrozen=unfrozen)
+        return finish(self.cycles.run(claim, self.formed()))
+
+    def claim(
+        self, n: int, *, cycle: int = 1, gamma: float = 1.0, unfrozen: Sequence[bool] | None = None
+    ) -> CountClaim:
+        """Return what it would contribute after so many batches."""
         flags = [part.trainable for part in self.geometry.params]
-        claim = CountClaim(
+        return CountClaim(
             cycle=Cycle(cycle),
             n=n,
             samples=4 * n,
             gamma=gamma,
             unfrozen=flags if unfrozen is None else unfrozen,
         )
-        return finish(self.cycles.run(claim, self.formed()))
 
     def recover(self, pending: int | None) -> CycleEnd | None:
         """Take part in the first act of a session with a source."""
@@ -141,6 +151,13 @@ class Member:
             if self.keeper.completed >= cycle:
                 return
             assert age_s < PATIENCE_S, f"cycle {cycle} is not completed"
+
+    def wait_for_entry(self, name: str, *, times: int) -> None:
+        """Wait until this member has entered a collective so many times."""
+        for age_s in looks():
+            if self.entered.count(name) >= times:
+                return
+            assert age_s < PATIENCE_S, f"{name} is not entered"
 
     @property
     def sessions(self) -> list[int]:
@@ -170,12 +187,13 @@ class Cohort:
         fabric: FabricOf = loopback,
         geometry: Geometry | None = None,
         in_place: bool = False,
+        prepares: bool = False,
         outer: OuterRule | None = None,
     ) -> None:
         geometry = geometry or geometry_of((40, 3, 17), (5,))
         rule = outer or OuterAvg()
         self.members = [
-            Member(rank, size, fabric(rank), geometry, in_place=in_place, outer=rule)
+            Member(rank, size, fabric(rank), geometry, in_place, prepares, rule)
             for rank in range(size)
         ]
         self.alive = list(self.members)

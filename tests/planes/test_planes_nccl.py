@@ -12,10 +12,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nccl_rig import Cohort, FabricOf, HaltError, Member, loopback
+from nccl_rig import Cohort, FabricOf, HaltError, Member, finish, loopback
 from planes_world import geometry_of
 
-from flodl_core.ids import SyncOutcome
+from flodl_core.ids import Rank, SyncOutcome
+from flodl_core.messages.control import DeclareDead
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.nccl.keeper import SessionBrokenError
 from flodl_core.planes.nccl.parts import CycleEnd
@@ -26,11 +27,20 @@ def _fabric() -> FabricOf:
     return loopback
 
 
+looking = pytest.mark.parametrize("prepares", [False, True], ids=["at-once", "looked"])
+"""Ranks that have looked at their values enqueue all of a cycle at once."""
+
+
 @contextmanager
 def cohort_of(
-    size: int, fabric: FabricOf, *, geometry: Geometry | None = None, in_place: bool = False
+    size: int,
+    fabric: FabricOf,
+    *,
+    geometry: Geometry | None = None,
+    in_place: bool = False,
+    prepares: bool = False,
 ) -> Iterator[Cohort]:
-    made = Cohort(size, fabric=fabric, geometry=geometry, in_place=in_place)
+    made = Cohort(size, fabric=fabric, geometry=geometry, in_place=in_place, prepares=prepares)
     made.fill(seed=size)
     try:
         yield made
@@ -56,8 +66,9 @@ def expect_mean(
     assert (np.abs(found[0].double().numpy() - exact) <= bound).all()
 
 
-def test_everybody_adopts_the_mean_weighted_by_work(fabric: FabricOf) -> None:
-    with cohort_of(3, fabric) as cohort:
+@looking
+def test_everybody_adopts_the_mean_weighted_by_work(fabric: FabricOf, prepares: bool) -> None:
+    with cohort_of(3, fabric, prepares=prepares) as cohort:
         before = cohort.values()
         counts = [1, 4, 2]
         results = cohort.together(lambda one: one.average(counts[one.rank]))
@@ -78,17 +89,26 @@ def test_everybody_adopts_the_mean_weighted_by_work(fabric: FabricOf) -> None:
 @given(
     counts=st.lists(st.integers(0, 50), min_size=2, max_size=4).filter(any),
     gamma=st.sampled_from([1.0, 0.0, 0.5, -1.0, 2.0]),
+    looked=st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_any_counts_and_any_gamma_give_the_weighted_mean(counts: list[int], gamma: float) -> None:
+def test_any_counts_and_any_gamma_give_the_weighted_mean(
+    counts: list[int], gamma: float, looked: list[bool]
+) -> None:
+    """Whoever has looked ahead, and whoever has not."""
     with cohort_of(len(counts), loopback) as cohort:
+        for member, prepares in zip(cohort.members, looked, strict=False):
+            member.prepares = prepares
         before = cohort.values()
         cohort.together(lambda one: one.average(counts[one.rank], gamma=gamma))
         masses = [0.0 if n == 0 else float(n) ** gamma for n in counts]
         expect_mean(cohort, before, masses, members=cohort.members)
 
 
-def test_an_idle_cycle_is_one_collective_and_changes_nothing(fabric: FabricOf) -> None:
-    with cohort_of(2, fabric) as cohort:
+@looking
+def test_an_idle_cycle_is_one_collective_and_changes_nothing(
+    fabric: FabricOf, prepares: bool
+) -> None:
+    with cohort_of(2, fabric, prepares=prepares) as cohort:
         before = cohort.values()
         results = cohort.together(lambda one: one.average(0))
         assert [ended(one).outcome for one in results] == [SyncOutcome.UNREALIZED] * 2
@@ -99,9 +119,12 @@ def test_an_idle_cycle_is_one_collective_and_changes_nothing(fabric: FabricOf) -
         expect_mean(cohort, before, [1.0, 1.0], members=cohort.members)
 
 
+@looking
 @pytest.mark.parametrize("poison", [float("nan"), float("inf")])
-def test_values_that_are_not_finite_reach_nobody(fabric: FabricOf, poison: float) -> None:
-    with cohort_of(3, fabric) as cohort:
+def test_values_that_are_not_finite_reach_nobody(
+    fabric: FabricOf, prepares: bool, poison: float
+) -> None:
+    with cohort_of(3, fabric, prepares=prepares) as cohort:
         cohort.members[1].regions.params[7] = poison
         before = cohort.values()
         results = cohort.together(lambda one: one.average(2))
@@ -112,8 +135,9 @@ def test_values_that_are_not_finite_reach_nobody(fabric: FabricOf, poison: float
         assert (tally.n, tally.samples, tally.declared) == (0, 8, True)
 
 
-def test_buffers_are_the_plain_mean_of_those_who_moved(fabric: FabricOf) -> None:
-    with cohort_of(3, fabric) as cohort:
+@looking
+def test_buffers_are_the_plain_mean_of_those_who_moved(fabric: FabricOf, prepares: bool) -> None:
+    with cohort_of(3, fabric, prepares=prepares) as cohort:
         before = [one.regions.buffers.cpu().double().numpy().copy() for one in cohort.members]
         cohort.together(lambda one: one.average([9, 0, 1][one.rank]))
         expected = (before[0] + before[2]) / 2
@@ -122,10 +146,11 @@ def test_buffers_are_the_plain_mean_of_those_who_moved(fabric: FabricOf) -> None
             assert np.allclose(found, expected, rtol=0, atol=1e-6)
 
 
-def test_frozen_parameters_stay_bit_by_bit(fabric: FabricOf) -> None:
+@looking
+def test_frozen_parameters_stay_bit_by_bit(fabric: FabricOf, prepares: bool) -> None:
     geometry = geometry_of((40, 33, 17), frozen=(1,))
     frozen = slice(geometry.params[1].offset, geometry.params[1].offset + 33)
-    with cohort_of(2, fabric, geometry=geometry) as cohort:
+    with cohort_of(2, fabric, geometry=geometry, prepares=prepares) as cohort:
         before = [one.regions.params.clone() for one in cohort.members]
         cohort.together(lambda one: one.average(1 + one.rank))
         for old, member in zip(before, cohort.members, strict=True):
@@ -133,12 +158,13 @@ def test_frozen_parameters_stay_bit_by_bit(fabric: FabricOf) -> None:
             assert not torch.equal(old[:40], member.regions.params[:40])
 
 
+@looking
 @pytest.mark.parametrize("name", ["COUNT", "PARAM", "BUFFER"])
 def test_a_death_inside_a_collective_costs_the_survivors_nothing(
-    fabric: FabricOf, name: str
+    fabric: FabricOf, prepares: bool, name: str
 ) -> None:
     """The survivors keep their own values and repeat the cycle with what they are."""
-    with cohort_of(3, fabric) as cohort:
+    with cohort_of(3, fabric, prepares=prepares) as cohort:
         before = cohort.values()
         cohort.members[2].halts_at = name
 
@@ -146,6 +172,8 @@ def test_a_death_inside_a_collective_costs_the_survivors_nothing(
             try:
                 return member.average(1 + member.rank)
             except HaltError:
+                for one in cohort.alive:
+                    one.wait_for_entry("COUNT", times=1)
                 cohort.bury(2)
                 cohort.tell_of(2)
                 raise
@@ -159,8 +187,11 @@ def test_a_death_inside_a_collective_costs_the_survivors_nothing(
         expect_mean(cohort, before[:2], [1.0, 2.0], members=cohort.alive)
 
 
-def test_who_completed_a_cycle_gives_it_to_those_who_did_not(fabric: FabricOf) -> None:
-    with cohort_of(3, fabric) as cohort:
+@looking
+def test_who_completed_a_cycle_gives_it_to_those_who_did_not(
+    fabric: FabricOf, prepares: bool
+) -> None:
+    with cohort_of(3, fabric, prepares=prepares) as cohort:
         before = cohort.values()
         late = cohort.members[1]
         with cohort.death_before(late, dead=2, cycle=1):
@@ -175,8 +206,9 @@ def test_who_completed_a_cycle_gives_it_to_those_who_did_not(fabric: FabricOf) -
         assert torch.equal(cohort.alive[0].regions.buffers, late.regions.buffers)
 
 
-def test_one_who_is_left_alone_is_its_own_mean(fabric: FabricOf) -> None:
-    with cohort_of(2, fabric) as cohort:
+@looking
+def test_one_who_is_left_alone_is_its_own_mean(fabric: FabricOf, prepares: bool) -> None:
+    with cohort_of(2, fabric, prepares=prepares) as cohort:
         before = cohort.values()
         cohort.bury(1)
         cohort.tell_of(1)
@@ -246,3 +278,72 @@ def test_a_look_ahead_of_the_cycle_counts_until_it_is_forgotten(fabric: FabricOf
         poisoned.cycles.forget()
         results = cohort.together(lambda one: one.average(1, cycle=2))
         assert [ended(one).outcome for one in results] == outcomes
+
+
+@pytest.mark.parametrize(
+    ("case", "entered"),
+    [
+        ("looked", ["COUNT", "PARAM", "BUFFER"]),
+        ("not looked", ["COUNT"]),
+        ("brings nothing", ["COUNT"]),
+        ("not finite", ["COUNT"]),
+        ("frozen", ["COUNT"]),
+        ("in place", ["COUNT"]),
+    ],
+)
+def test_who_knows_what_follows_does_not_wait_for_the_count(
+    fabric: FabricOf, case: str, entered: list[str]
+) -> None:
+    """A peer that is late holds up the GPU, and not the host's way to it."""
+    geometry = geometry_of((40, 3, 17), (5,), frozen=(1,) if case == "frozen" else ())
+    looks = case != "not looked"
+    with cohort_of(
+        2, fabric, geometry=geometry, in_place=case == "in place", prepares=looks
+    ) as cohort:
+        member, late = cohort.members
+        if case == "not finite":
+            member.regions.params[0] = float("nan")
+        steps = member.cycles.run(
+            member.claim(0 if case == "brings nothing" else 2), member.formed()
+        )
+        if looks:
+            member.cycles.prepare()
+        next(steps)
+        assert member.entered == entered
+        member.keeper.heed(DeclareDead(rank=Rank(late.rank)))
+        with pytest.raises(SessionBrokenError):
+            finish(steps)
+
+
+@looking
+@pytest.mark.parametrize("is_well", [True, False])
+def test_a_break_that_spoils_what_was_kept_is_known_of(
+    fabric: FabricOf, prepares: bool, is_well: bool
+) -> None:
+    """The one who brought everything dies; who brought nothing still has the last consensus."""
+    with cohort_of(2, fabric, prepares=prepares) as cohort:
+        cohort.together(lambda one: one.average(1))
+        survivor, dead = cohort.members
+        consensus = survivor.regions.params.clone()
+        if not is_well:
+            survivor.regions.params[3] = float("nan")
+        dead.halts_at = "PARAM"
+
+        def take_part(member: Member) -> CycleEnd:
+            try:
+                return member.average(member.rank, cycle=2)
+            except HaltError:
+                survivor.wait_for_entry("PARAM", times=2)
+                cohort.bury(1)
+                cohort.tell_of(1)
+                raise
+
+        assert isinstance(cohort.together(take_part)[0], SessionBrokenError)
+        assert not survivor.cycles.holds_consensus
+        cohort.reform()
+        end = ended(survivor.average(0, cycle=2))
+        assert end.outcome is SyncOutcome.UNREALIZED
+        assert survivor.cycles.holds_consensus is is_well
+        if is_well:
+            assert torch.equal(survivor.regions.kept_params, consensus)
+            assert torch.equal(survivor.regions.kept_buffers, survivor.regions.buffers)

@@ -32,18 +32,19 @@ def adopt_kernel(mine, theirs, partial, count, BLOCK: tl.constexpr, PROGRAMS: tl
     pre_sum = tl.zeros((BLOCK,), dtype=tl.float64)
     post_sum = tl.zeros((BLOCK,), dtype=tl.float64)
     apart_sum = tl.zeros((BLOCK,), dtype=tl.float64)
-    start = program.to(tl.int64) * BLOCK
-    while start < count:
+    first = program.to(tl.int64) * BLOCK
+    for start in tl.range(first, count, PROGRAMS * BLOCK, num_stages=1):
         at = start + tl.arange(0, BLOCK)
         inside = at < count
         pre = tl.load(mine + at, mask=inside, other=0.0)
         post = tl.load(theirs + at, mask=inside, other=0.0)
-        apart = pre - post
-        pre_sum += pre.to(tl.float64) * pre.to(tl.float64)
-        post_sum += post.to(tl.float64) * post.to(tl.float64)
-        apart_sum += apart.to(tl.float64) * apart.to(tl.float64)
+        apart = (pre - post).to(tl.float64)
         tl.store(mine + at, post, mask=inside)
-        start += PROGRAMS * BLOCK
+        pre_wide = pre.to(tl.float64)
+        post_wide = post.to(tl.float64)
+        pre_sum += pre_wide * pre_wide
+        post_sum += post_wide * post_wide
+        apart_sum += apart * apart
     tl.store(partial + program, tl.sum(pre_sum, axis=0))
     tl.store(partial + PROGRAMS + program, tl.sum(post_sum, axis=0))
     tl.store(partial + 2 * PROGRAMS + program, tl.sum(apart_sum, axis=0))

@@ -12,7 +12,7 @@ machine without a GPU; both pass one contract suite. Nothing here blocks: whoeve
 polls. A peer that died is silence in both: only `abort` ends a collective with it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -46,14 +46,23 @@ class Collective(Protocol):
     def state(self) -> CommState:
         """Return how it stands; never blocks."""
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
-        """Enqueue target = Σ over members of their factor · source, in one group."""
+    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
+        """Enqueue target = Σ over members of their factor · source, in one group.
+
+        Args:
+            pairs: of f32.
+            factor: of this member, one f32 number on the device, read when its turn comes; of
+                a few tensors for good, as what is made of one is kept.
+        """
 
     def sum_plain(self, values: torch.Tensor) -> None:
         """Enqueue values = Σ over members of values, in place."""
 
     def broadcast(self, values: torch.Tensor, root: int) -> None:
         """Enqueue values = those of the member at place `root`, in place."""
+
+    def then(self, work: Callable[[], None]) -> None:
+        """Enqueue work on the device behind all that was enqueued; it does not wait itself."""
 
     def give_up(self) -> None:
         """Have a call that still waits for the library raise soon; from any thread, at once."""
@@ -113,14 +122,24 @@ class Fabric(Protocol):
             size: members.
         """
 
-    def begin(self) -> None:
-        """Enqueue everything behind training from here on, where collectives are enqueued."""
+    def begin(self, *, is_behind: bool = False) -> None:
+        """Enqueue everything behind training from here on, where collectives are enqueued.
+
+        Args:
+            is_behind: nothing was enqueued for training since the last `end`.
+        """
 
     def end(self) -> None:
         """Enqueue everything where training is from here on, behind what was enqueued so far."""
 
     def syncing(self) -> AbstractContextManager[None]:
         """Begin, and end."""
+
+    def repeated(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return what enqueues a work that is always the same, as fast as the device can.
+
+        The work neither waits nor looks at values, and its tensors are always the same ones.
+        """
 
     def mark(self) -> Mark:
         """Return a mark behind all that was enqueued so far; a few of the newest are good."""
@@ -136,7 +155,7 @@ class LoneCollective:
         """Return READY."""
         return CommState.READY
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
+    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
         """Scale each source into its target."""
         for source, target in pairs:
             torch.mul(source, factor, out=target)
@@ -146,6 +165,10 @@ class LoneCollective:
 
     def broadcast(self, values: torch.Tensor, root: int) -> None:
         """Leave the values as they are."""
+
+    def then(self, work: Callable[[], None]) -> None:
+        """Enqueue it."""
+        work()
 
     def give_up(self) -> None:
         """Do nothing: nothing waits for a peer."""

@@ -1,12 +1,17 @@
 """One averaging among GPUs: COUNT, PARAM, BUFFER; then adoption, or nothing has changed.
 
 ```
-COUNT   n, samples, declared of each rank, unfrozen flags: one sum, always
+COUNT   who brings how much, unfrozen flags: one sum, always
         nothing realized ─▶ UNREALIZED after one collective
 PARAM   Σ factor · parameters into the kept buffer, factor = mass / Σ mass
 BUFFER  Σ mover / Σ mover · buffers into its kept buffer, if there are any
         the last event passed, the communicator is well ─▶ completed ─▶ adopted
 ```
+
+A rank that brings something itself, is known to be well and has every parameter unfrozen
+knows before COUNT that PARAM follows, and over what: it enqueues all of them at once, and
+the GPU goes from one to the next without the host. Others wait for COUNT in between. The
+collectives are the same ones either way, so each rank decides for itself.
 
 The parameters are only read until the cycle is completed: whoever loses a peer inside a
 collective still has its own values and repeats the cycle with the survivors. The kept
@@ -19,10 +24,9 @@ Steps are generators: they yield while they wait, and end with their result. The
 thread drives them; it knows no communicator.
 """
 
-import math
-from collections.abc import Callable, Generator, Sequence
+import operator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import torch
@@ -30,29 +34,25 @@ import torch
 from flodl_core.ids import Cycle, Rank, SyncOutcome
 from flodl_core.messages.data import RankTally
 from flodl_core.messages.job import Geometry
-from flodl_core.planes.control_vector import flags_of, tallies_of
-from flodl_core.planes.nccl.collective import Collective, CommState, Fabric, Mirror
-from flodl_core.planes.nccl.fused import SUMS, Adopter
+from flodl_core.planes.nccl.adoption import Adoption
+from flodl_core.planes.nccl.collective import Collective, CommState, Fabric, Mark, Mirror
+from flodl_core.planes.nccl.count import Count, CountVector
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
-from flodl_core.planes.nccl.outer_step import OuterAdopter
 from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions, pairs_of
 from flodl_core.planes.nccl.trace import CollectiveTrace
 from flodl_core.planes.nccl.waiting import looks
 from flodl_core.planes.segment import F64
 from flodl_core.reduce.buckets import Run, active_segments, active_spans, buffer_spans
 from flodl_core.reduce.divergence import Divergence, triple_of_sums
-from flodl_core.reduce.mass import gamma_mass, is_realized, mover_mass
 from flodl_core.reduce.outer import OuterAvg, OuterRule
-
-_PARTS_A_RANK: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Count:
-    mine: RankTally
-    mass: float
-    movers: float
-    flags: F64
+class _Entered:
+    """A collective that is enqueued, and the mark behind it."""
+
+    where: str
+    mark: Mark
 
 
 @dataclass(slots=True)
@@ -79,30 +79,36 @@ class CollectiveCycle:
     trace: CollectiveTrace = field(default_factory=CollectiveTrace)
     on_counted: Callable[[RankTally], None] = lambda _: None
     """Told what this rank contributes, once it is known and before anything else moves."""
-    _adopter: Adopter = field(init=False)
-    _stepper: OuterAdopter | None = field(init=False, default=None)
-    _sick: torch.Tensor = field(init=False)
-    """Not finite where a value of this rank is not."""
-    _is_prepared: bool = field(init=False, default=False)
-    _counts: Mirror = field(init=False)
-    _sums: Mirror = field(init=False)
+    holds_consensus: bool = field(init=False, default=True)
+    """Whether the kept buffers hold what was completed last; not once a break has spoilt them."""
+    _adoption: Adoption = field(init=False)
+    _health: Mirror = field(init=False)
+    """Of this rank: one number, 0, or not finite where a value is not."""
+    _looked: Mark | None = field(init=False, default=None)
+    """Behind the look that the next cycle begins with; None if it must look itself."""
+    _counts: CountVector = field(init=False)
+    _trainable: tuple[bool, ...] = field(init=False)
     _spans: dict[bytes, tuple[Run, ...]] = field(init=False, default_factory=dict)
     _realized: F64 | None = field(init=False, default=None)
     """Unfrozen flags of the newest completed cycle; None if it had no consensus."""
 
     def __post_init__(self) -> None:
         """Choose how to adopt on this device."""
-        self._adopter = Adopter(self.fabric.device)
-        self._sick = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
-        own = _PARTS_A_RANK * self.world_size + len(self.geometry.params)
-        self._counts, self._sums = self.fabric.mirror(own), self.fabric.mirror(SUMS)
-        if not isinstance(self.outer, OuterAvg):
-            self._stepper = OuterAdopter(self.outer, self.fabric.device)
+        self._adoption = Adoption(self.fabric, self.regions, self.outer)
+        self._health = self.fabric.mirror(1)
+        self._trainable = tuple(one.trainable for one in self.geometry.params)
+        self._counts = CountVector(
+            self.fabric,
+            self.rank,
+            world_size=self.world_size,
+            segments=len(self.geometry.params),
+            has_buffers=self.regions.buffers.numel() > 0,
+        )
 
     @property
     def why_not_fused(self) -> str:
         """Why adoption takes more than one pass on a GPU; empty if it does not."""
-        return self._adopter.why_not or (self._stepper.why_not if self._stepper else "")
+        return self._adoption.why_not_fused
 
     def prepare(self) -> None:
         """Enqueue the look at this rank's values that the next cycle begins with.
@@ -112,13 +118,14 @@ class CollectiveCycle:
         self.fabric.begin()
         try:
             self._look()
+            self._health.fetch()
+            self._looked = self.fabric.mark()
         finally:
             self.fabric.end()
-        self._is_prepared = True
 
     def forget(self) -> None:
         """The values may have changed since `prepare`: the next cycle looks at them itself."""
-        self._is_prepared = False
+        self._looked = None
 
     def run(self, claim: CountClaim, formed: FormedSession) -> Generator[None, None, CycleEnd]:
         """Run one cycle in a session.
@@ -128,15 +135,24 @@ class CollectiveCycle:
                 is reduced in place.
             CollectiveError: the library refused.
         """
-        self.fabric.begin()
+        self.fabric.begin(is_behind=self._looked is not None)
         try:
-            count = yield from self._count(claim, formed)
+            count, entered = self._foreseen(claim), list[_Entered]()
+            counting = self._enter_count(claim, formed, is_read=count is None)
+            if count is None:
+                yield from self._wait(counting, formed)
+                count = self._counts.read(claim.gamma)
+            else:
+                entered.append(counting)
             self.on_counted(count.mine)
-            if not is_realized(count.mass):
+            if not count.realized:
+                self._keep_own(count.mine)
                 self._complete(formed, claim.cycle, None)
                 return CycleEnd(cycle=claim.cycle, outcome=SyncOutcome.UNREALIZED)
             spans = self._spans_of(claim.cycle, count.flags)
-            yield from self._reduce(claim, count, spans, formed)
+            entered += self._enter_sums(claim.cycle, spans, formed, moves=count.mine.n > 0)
+            for one in entered:
+                yield from self._wait(one, formed)
             self._complete(formed, claim.cycle, count.flags)
             return self._adopt(claim.cycle, spans, declared=count.mine.declared)
         finally:
@@ -178,18 +194,19 @@ class CollectiveCycle:
             comm.broadcast(header.device, root)
             header.fetch()
 
-        yield from self._enter("RECOVER", formed, enqueue, cycle=pending)
+        yield from self._wait(self._enter("RECOVER", formed, enqueue, cycle=pending), formed)
         completed, realized, *found = header.fetched.tolist()
         if realized:
             is_missing = pending is not None and pending == int(completed)
             self.keeper.risk(is_damaged=self.regions.in_place and is_missing)
             for name, values in self._kept():
-                yield from self._enter(
+                entered = self._enter(
                     name,
                     formed,
                     lambda comm, values=values: comm.broadcast(values, root),  # type: ignore[misc]
                     cycle=pending,
                 )
+                yield from self._wait(entered, formed)
         if pending is None or pending != int(completed):
             return None
         flags = np.asarray(found)
@@ -200,7 +217,7 @@ class CollectiveCycle:
         if memory is not None and self.regions.in_place:
             # what came has been stepped already, and the velocity came with it
             memory.previous.copy_(self.regions.params)
-            took_buffers = self._take_buffers()
+            took_buffers = self._adoption.take_buffers()
             memory.steps_next = True
             return CycleEnd(
                 cycle=pending,
@@ -229,45 +246,40 @@ class CollectiveCycle:
     def _complete(self, formed: FormedSession, cycle: Cycle, flags: F64 | None) -> None:
         self.keeper.complete(formed, cycle)
         self._realized = flags
+        if flags is not None:
+            self.holds_consensus = True
 
-    def _count(self, claim: CountClaim, formed: FormedSession) -> Generator[None, None, _Count]:
-        world, counts = self.world_size, self._counts
-        vector = counts.sent
-        vector[:] = 0.0
-        vector[self.rank] = claim.n
-        vector[world + self.rank] = claim.samples
-        vector[_PARTS_A_RANK * world :] = np.asarray(claim.unfrozen, dtype=np.float64)
-        if not self._is_prepared:
+    def _keep_own(self, mine: RankTally) -> None:
+        """Nobody brings anything: one whose kept buffer was spoilt still has the values itself."""
+        if not (self.holds_consensus or mine.declared):
+            self.take_initial()
+            self.holds_consensus = True
+
+    def _foreseen(self, claim: CountClaim) -> Count | None:
+        """Return what COUNT will say, as far as it matters here; None if that is not known.
+
+        Reduced in place it is none: a break in COUNT must leave the values as they are.
+        """
+        looked, regions = self._looked, self.regions
+        if claim.n <= 0 or regions.in_place or looked is None or not looked.is_done():
+            return None
+        is_well = bool(np.isfinite(self._health.fetched[0]))
+        if not (is_well and all(map(operator.or_, self._trainable, claim.unfrozen))):
+            return None
+        mine = RankTally(rank=self.rank, n=claim.n, samples=claim.samples, declared=False)
+        return Count(mine, realized=True, flags=np.asarray(claim.unfrozen, dtype=np.float64))
+
+    def _enter_count(self, claim: CountClaim, formed: FormedSession, *, is_read: bool) -> _Entered:
+        if self._looked is None:
             self._look()
-        self._is_prepared = False
-        counts.send()
-        counts.device[2 * world + self.rank].copy_(self._sick)
-
-        def enqueue(comm: Collective) -> None:
-            comm.sum_plain(counts.device)
-            counts.fetch()
-
-        yield from self._enter("COUNT", formed, enqueue, cycle=claim.cycle)
-        found: F64 = counts.fetched.copy()
-        tallies = self._tallies(found)
-        masses = [gamma_mass(tally.n, claim.gamma) for tally in tallies]
-        return _Count(
-            mine=tallies[self.rank],
-            mass=math.fsum(masses),
-            movers=math.fsum(mover_mass(tally.n) for tally in tallies),
-            flags=flags_of(found, world),
+        self._looked = None
+        self._counts.send(claim, self._health.device[0] if is_read else None)
+        return self._enter(
+            "COUNT", formed, lambda comm: self._counts.sum(comm, is_read=is_read), cycle=claim.cycle
         )
 
     def _look(self) -> None:
-        self._adopter.look((self.regions.params, self.regions.buffers), self._sick)
-
-    def _tallies(self, found: F64) -> tuple[RankTally, ...]:
-        """Read the counts: a rank whose health is NaN declared, and adds nothing."""
-        health = found[2 * self.world_size : _PARTS_A_RANK * self.world_size]
-        declared = ~np.isfinite(health)
-        health[:] = declared
-        found[: self.world_size][declared] = 0.0
-        return tallies_of(found, self.world_size, map(Rank, range(self.world_size)))
+        self._adoption.look(self._health.device[0])
 
     def _spans_of(self, cycle: Cycle, flags: F64) -> tuple[Run, ...]:
         """Return the runs that take part; the same flags give the same runs."""
@@ -277,32 +289,27 @@ class CollectiveCycle:
             self._spans = {key: active_spans(self.geometry, active)}
         return self._spans[key]
 
-    def _reduce(
-        self, claim: CountClaim, count: _Count, spans: Sequence[Run], formed: FormedSession
-    ) -> Generator[None, None, None]:
-        regions, n = self.regions, count.mine.n
-        factor = gamma_mass(n, claim.gamma) / count.mass
+    def _enter_sums(
+        self, cycle: Cycle, spans: tuple[Run, ...], formed: FormedSession, *, moves: bool
+    ) -> list[_Entered]:
+        """Enqueue PARAM and BUFFER, as far as there is anything for them."""
+        regions, counts = self.regions, self._counts
         self.keeper.risk(is_damaged=regions.in_place)
-        params = pairs_of(regions.params, regions.kept_params, spans, factor=factor)
-        buffers = pairs_of(
-            regions.buffers,
-            regions.kept_buffers,
-            buffer_spans(self.geometry),
-            factor=mover_mass(n),
-        )
-        if params:
-            yield from self._enter(
-                "PARAM",
+        self.holds_consensus = False
+        params = pairs_of(regions.params, regions.kept_params, spans, moves=moves)
+        runs = buffer_spans(self.geometry)
+        buffers = pairs_of(regions.buffers, regions.kept_buffers, runs, moves=moves)
+        parts = (("PARAM", params, counts.factor), ("BUFFER", buffers, counts.share))
+        return [
+            self._enter(
+                name,
                 formed,
-                lambda comm: comm.sum_scaled(params, factor),
-                cycle=claim.cycle,
-                waits=not buffers,
+                lambda comm, pairs=pairs, factor=factor: comm.sum_scaled(pairs, factor),  # type: ignore[misc]
+                cycle=cycle,
             )
-        if buffers:
-            share = mover_mass(n) / count.movers
-            yield from self._enter(
-                "BUFFER", formed, lambda comm: comm.sum_scaled(buffers, share), cycle=claim.cycle
-            )
+            for name, pairs, factor in parts
+            if pairs
+        ]
 
     def _enter(
         self,
@@ -311,72 +318,39 @@ class CollectiveCycle:
         enqueue: Callable[[Collective], None],
         *,
         cycle: Cycle | None,
-        waits: bool = True,
-    ) -> Generator[None, None, None]:
-        """Enqueue a collective; wait until it has ended, and its communicator is well."""
-        self.trace.enter(name, formed.session, cycle)
+    ) -> _Entered:
+        """Enqueue a collective, and a mark behind it."""
+        where = self.trace.enter(name, formed.session, cycle)
         with formed.using() as comm:
             enqueue(comm)
-        if waits:
-            mark = self.fabric.mark()
-            for _ in looks():
-                with formed.using() as comm:
-                    state = comm.state()
-                if state is CommState.FAILED:
-                    self.keeper.fail(formed, f"its communicator failed in {name}")
-                    raise SessionBrokenError(f"session {formed.session} failed in {name}")
-                if state is CommState.READY and mark.is_done():
-                    break
-                yield
-        self.trace.leave(name, formed.session, cycle)
+        return _Entered(where, self.fabric.mark())
+
+    def _wait(self, entered: _Entered, formed: FormedSession) -> Generator[None, None, None]:
+        """Wait until a collective has ended, and its communicator is well."""
+        self.trace.wait(entered.where)
+        for _ in looks():
+            with formed.using() as comm:
+                state = comm.state()
+            if state is CommState.FAILED:
+                name = entered.where.split(" ", 1)[0]
+                self.keeper.fail(formed, f"its communicator failed in {name}")
+                raise SessionBrokenError(f"session {formed.session} failed in {name}")
+            if state is CommState.READY and entered.mark.is_done():
+                break
+            yield
+        self.trace.leave(entered.where)
 
     def _adopt(self, cycle: Cycle, spans: tuple[Run, ...], *, declared: bool) -> CycleEnd:
         """Overwrite the parameters; one who declared had no values to be apart from."""
-        outcome = SyncOutcome.DECLINED if declared else SyncOutcome.COMMITTED
+        adopted = self._adoption.take(spans)
         divergence: Divergence | None = None
-        is_unstepped = False
-        took_buffers = self._take_buffers()
-        is_measured = self._take_params(spans)
-        if is_measured:
-            pre, post, apart, fault = self._read_sums()
-            is_unstepped = bool(fault)
-            if not (self.regions.in_place or declared):
-                divergence = triple_of_sums(pre, post, apart, is_empty=not spans)
+        if adopted.sums is not None and not declared:
+            divergence = triple_of_sums(*adopted.sums, is_empty=not spans)
         return CycleEnd(
             cycle=cycle,
-            outcome=outcome,
+            outcome=SyncOutcome.DECLINED if declared else SyncOutcome.COMMITTED,
             spans=spans,
             divergence=divergence,
-            took_buffers=took_buffers,
-            is_unstepped=is_unstepped,
+            took_buffers=adopted.took_buffers,
+            is_unstepped=adopted.is_unstepped,
         )
-
-    def _read_sums(self) -> list[float]:
-        self._sums.fetch()
-        mark = self.fabric.mark()
-        for _ in looks():
-            if mark.is_done():
-                break
-        return [float(one) for one in self._sums.fetched]
-
-    def _take_buffers(self) -> bool:
-        """Enqueue the adoption of the buffers; return whether there are any."""
-        has_buffers = self.regions.buffers.numel() > 0
-        if has_buffers:
-            self.regions.buffers.copy_(self.regions.kept_buffers)
-        return has_buffers
-
-    def _take_params(self, spans: tuple[Run, ...]) -> bool:
-        """Enqueue the adoption; return whether its sums are to be read."""
-        regions, memory, sums = self.regions, self.regions.outer, self._sums.device
-        if self._stepper is not None and memory is not None and memory.steps_next:
-            self._stepper.adopt(regions.params, regions.kept_params, memory, spans=spans, sums=sums)
-            return True
-        if not regions.in_place:
-            self._adopter.adopt(regions.params, regions.kept_params, spans, sums=sums)
-        if memory is not None:
-            for offset, length in spans:
-                run = slice(offset, offset + length)
-                memory.previous[run] = regions.params[run]
-            memory.steps_next = True
-        return not regions.in_place

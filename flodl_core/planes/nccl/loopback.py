@@ -72,7 +72,7 @@ class LoopbackFabric:
         """Begin to connect to the uid's maker."""
         return LoopbackCollective(uid, place, size, self._pending)
 
-    def begin(self) -> None:
+    def begin(self, *, is_behind: bool = False) -> None:
         """Do nothing: on a CPU the caller's order is the order."""
 
     def end(self) -> None:
@@ -81,6 +81,10 @@ class LoopbackFabric:
     def syncing(self) -> AbstractContextManager[None]:
         """Do nothing, as `begin`."""
         return contextlib.nullcontext()
+
+    def repeated(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return it."""
+        return work
 
     def mirror(self, count: int) -> Mirror:
         """Return numbers with one side."""
@@ -156,7 +160,7 @@ class LoopbackCollective:
         """Return READY once every member is here."""
         return self._state
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
+    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
         """Enqueue a weighted sum of each pair."""
         kept = tuple(pairs)
 
@@ -170,7 +174,7 @@ class LoopbackCollective:
 
     def sum_plain(self, values: torch.Tensor) -> None:
         """Enqueue a sum in place."""
-        self.sum_scaled(((values, values),), 1.0)
+        self.sum_scaled(((values, values),), torch.ones(()))
 
     def broadcast(self, values: torch.Tensor, root: int) -> None:
         """Enqueue a broadcast in place."""
@@ -180,6 +184,10 @@ class LoopbackCollective:
             sent = values.numpy() if root == self._place else values.numpy()[:0]
             values.copy_(torch.from_numpy(self._exchange(_SEND, sent, values.numel())))
 
+        self._enqueue(work)
+
+    def then(self, work: Callable[[], None]) -> None:
+        """Enqueue it."""
         self._enqueue(work)
 
     def give_up(self) -> None:

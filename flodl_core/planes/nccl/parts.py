@@ -71,13 +71,13 @@ class CycleEnd:
 
 
 def pairs_of(
-    source: torch.Tensor, target: torch.Tensor, spans: Sequence[Run], *, factor: float
+    source: torch.Tensor, target: torch.Tensor, spans: Sequence[Run], *, moves: bool
 ) -> list[Pair]:
-    """Return what is sent and where it goes; whoever weighs nothing sends zeros."""
+    """Return what is sent and where it goes; whoever brings nothing sends zeros."""
     pairs = []
     for offset, length in spans:
         into = target[offset : offset + length]
-        if factor > 0.0:
+        if moves:
             pairs.append((source[offset : offset + length], into))
         else:
             into.zero_()

@@ -27,20 +27,22 @@ class CollectiveTrace:
         self._park = park
         self._entered = 0
 
-    def enter(self, name: str, session: Session, cycle: Cycle | None) -> None:
-        """A collective was entered."""
+    def enter(self, name: str, session: Session, cycle: Cycle | None) -> str:
+        """A collective is enqueued: it gets a number. Returns what it is called from now on."""
         self._entered += 1
-        where = f"{name} #{self._entered} of session {session}" + _of(cycle)
-        self._park(where)
+        of_cycle = "" if cycle is None else f", cycle {cycle}"
+        where = f"{name} #{self._entered} of session {session}{of_cycle}"
+        self.wait(where)
         if self._record is not None:
             self._record("ENTER", where)
+        return where
 
-    def leave(self, name: str, session: Session, cycle: Cycle | None) -> None:
-        """It has ended, or has been enqueued in front of another one."""
+    def wait(self, where: str) -> None:
+        """The rank waits for that one to end."""
+        self._park(where)
+
+    def leave(self, where: str) -> None:
+        """It has ended."""
         if self._record is not None:
-            self._record("EXIT", f"{name} #{self._entered} of session {session}" + _of(cycle))
+            self._record("EXIT", where)
         self._park("")
-
-
-def _of(cycle: Cycle | None) -> str:
-    return "" if cycle is None else f", cycle {cycle}"

@@ -1,6 +1,6 @@
 """Whole runs on real GPUs: the same result on either plane, DDP's rates beside ours, a death.
 
-    python tests/bench/gpu/runs_gpu.py --ranks 2 --what one same gpt kill
+    python tests/bench/gpu/runs_gpu.py --ranks 2 --what one same gpt kill stop
 
 Runs are `flodl headless` with its own processes; rates are taken from the run's records,
 the first quarter of the windows left out, so that neither start nor forming counts. One
@@ -12,6 +12,7 @@ import json
 import os
 import select
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -28,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 FLODL = [sys.executable, "-m", "flodl_core.cli.main", "headless"]
 LONG_S = 120.0
 BATCH = 8
+STOPPED = 4
 
 
 def tell(what: str, said: object) -> None:
@@ -41,7 +43,7 @@ class Run:
     def __init__(self, *words: str, **extra: str) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="flodl-gpu-"))
         self.process = subprocess.Popen(
-            [*FLODL, *words, "--port", "0", "--json"],
+            [*FLODL, "--port", "0", *words, "--json"],
             cwd=self.place,
             env={**os.environ, **extra},
             stdout=(self.place / "out.jsonl").open("wb"),
@@ -70,6 +72,15 @@ class Run:
         """The newest cycle that it told of; 0 before the first."""
         rows = self.windows() if (self.place / "runs").exists() else []
         return rows[-1]["cycle"] if rows else 0
+
+    def go_on(self, cycles: int) -> int:
+        """Wait until it has averaged so many times more; return its newest cycle."""
+        seen, began = self.cycle(), clock.now()
+        while self.cycle() < seen + cycles and self.process.poll() is None:
+            if clock.now() > began + LONG_S / 2:
+                break
+            select.select([], [], [], 0.05)
+        return self.cycle()
 
     def mode(self) -> str:
         """The mode that it trained in."""
@@ -197,20 +208,104 @@ def gpt(ranks: int, path: Path, samples: int) -> None:
     tell("ddp, again", baseline(ranks, path))  # a host's own speed may have changed meanwhile
 
 
+class Crowd:
+    """A run of `digits` on NCCL; ranks that outnumber the GPUs share one, each as a host."""
+
+    def __init__(self, ranks: int, *words: str) -> None:
+        self.agents: list[subprocess.Popen[bytes]] = []
+        common = ("--mode", "nccl_cadence", "--epochs", "100000", *words)
+        if ranks <= torch.cuda.device_count():
+            self.run = Run("digits", "--ranks", str(ranks), *common)
+            return
+        where = ("--devices", "cuda:0", "--nccl-interface", "lo")
+        port, job = free_port(), f"{HERE / 'crowd_job.py'}:job"
+        alone = ("--ranks", "1", "--target-ranks", str(ranks), "--port", str(port))
+        self.run = Run(job, *alone, *where, *common)
+        wait_for(port)
+        for number in range(1, ranks):
+            place = self.run.place / f"host{number}"
+            place.mkdir()
+            mine = ("--host", place.name, "--job", job)
+            agent = subprocess.Popen(
+                [*FLODL[:-1], "join", f"127.0.0.1:{port}", *mine, *where],
+                cwd=place,
+                stdout=(place / "out.txt").open("wb"),
+                stderr=subprocess.STDOUT,
+            )
+            self.agents.append(agent)
+
+    def finish(self) -> int:
+        """Wait for every end; return the launcher's exit code."""
+        code = self.run.finish()
+        for agent in self.agents:
+            try:
+                agent.wait(20)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+        return code
+
+    def story(self, code: int) -> list[str]:
+        """What it said; all of the end if that is not as it should be."""
+        if code == STOPPED:
+            return self.run.said()
+        places = self.run.place.glob("host*/out.txt")
+        return [self.run.story(), *(place.read_text()[-500:] for place in places)]
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def wait_for(port: int) -> None:
+    """Wait until somebody listens there."""
+    began = clock.now()
+    while clock.now() < began + LONG_S / 2:
+        with socket.socket() as sock:
+            if sock.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        select.select([], [], [], 0.2)
+
+
 def kill(ranks: int) -> None:
     """Kill ranks one by one until one is left."""
-    run = Run("digits", "--ranks", str(ranks), "--mode", "nccl_cadence", "--epochs", "100000")
+    crowd = Crowd(ranks)
+    run = crowd.run
+    deaths: list[dict[str, Any]] = []
     for rank in reversed(range(1, ranks)):
-        seen = run.cycle()
+        run.go_on(5)
         began = clock.now()
-        while run.cycle() < seen + 5 and run.process.poll() is None and clock.now() < began + 60:
-            select.select([], [], [], 0.1)
         for pid in _pids_of(f"rank{rank}"):
             os.kill(pid, signal.SIGKILL)
-        killed = clock.now()
-    code = run.finish()
-    said = {"code": code, "last_death_to_end_s": clock.now() - killed, "story": run.said()}
-    tell("kill", {**said, "left": left_on_gpus()})
+        deaths.append({"left": rank})
+        if rank > 1:
+            deaths[-1] |= {"next_cycle": run.go_on(1), "s": clock.now() - began}
+    code = crowd.finish()
+    said = {"code": code, "last_death_to_end_s": clock.now() - began, "deaths": deaths}
+    tell("kill", {**said, "story": crowd.story(code), "left": left_on_gpus()})
+
+
+def stop(ranks: int) -> None:
+    """Stop a rank; the others go on without it. Wake it: it is told, and exits."""
+    crowd = Crowd(ranks, "--heartbeat-timeout-s", "5")
+    run = crowd.run
+    run.go_on(5)
+    began = clock.now()
+    pids = _pids_of(f"rank{ranks - 1}")
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    said: dict[str, Any] = {"next_cycle": run.go_on(2), "s": clock.now() - began}
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            said["gone"] = True  # who is evicted is killed, if it does not leave by itself
+    run.go_on(5)
+    run.process.send_signal(signal.SIGTERM)
+    said["code"] = code = crowd.finish()
+    tell("stop", {**said, "story": crowd.story(code), "left": left_on_gpus()})
 
 
 def left_on_gpus() -> list[str]:
@@ -249,6 +344,8 @@ def main() -> None:
         same(given.ranks)
     for _ in range(given.kills if "kill" in given.what else 0):
         kill(given.ranks)
+    if "stop" in given.what:
+        stop(given.ranks)
     if "gpt" in given.what:
         gpt(given.ranks, given.ddp.resolve(), given.samples)
 
