@@ -12,6 +12,7 @@ from flodl_core.errors import FlodlError, LocalProtocolError, RemoteProtocolErro
 from flodl_core.ids import Cycle, HostName, Rank, Round
 from flodl_core.messages.data import BucketFrame
 from flodl_core.messages.job import HostRanks
+from flodl_core.net.mux_outbox import LinkClosedError
 from flodl_core.planes.host_port import HostPort
 from flodl_core.planes.link import BucketLink
 
@@ -65,21 +66,24 @@ class WorkerHost:
                 self.port.link.close()
 
     def send(self, message: object) -> bool:
-        """Send a message; return False if the link does not take it."""
-        if self.port is None or self.is_dropped:
-            return True
-        try:
-            self.port.link.send(message)
-        except (FlodlError, OSError):
-            return False
-        return True
+        """Send a message; return False if the link does not take it.
+
+        A link that has ended takes it for nothing: it is dropped when all that came through
+        it is in, whichever of its directions noticed first.
+        """
+        return self._give(lambda link: link.send(message))
 
     def send_bucket(self, frame: BucketFrame, values: memoryview) -> bool:
-        """Send a bucket; return False if the link does not take it."""
+        """Send a bucket; return False if the link does not take it, as `send`."""
+        return self._give(lambda link: link.send_bucket(frame, values))
+
+    def _give(self, send: Callable[[BucketLink], None]) -> bool:
         if self.port is None or self.is_dropped:
             return True
         try:
-            self.port.link.send_bucket(frame, values)
+            send(self.port.link)
+        except LinkClosedError:
+            return True
         except (FlodlError, OSError):
             return False
         return True

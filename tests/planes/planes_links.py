@@ -16,7 +16,7 @@ from flodl_core.errors import RemoteProtocolError
 from flodl_core.messages.data import BucketFrame
 from flodl_core.net.addresses import peer_of
 from flodl_core.net.mux_end import MuxEnd
-from flodl_core.net.mux_link import MuxLink
+from flodl_core.net.mux_link import LinkClosedError, MuxLink
 from flodl_core.wire.handshake import SessionKeys
 
 
@@ -59,6 +59,8 @@ class FakeLink:
     def __init__(self, callbacks: Callbacks) -> None:
         self.other: FakeLink | None = None
         self.cut_rule: CutRule = lambda frame: None
+        self.ended_for: Callable[[BucketFrame], bool] = lambda frame: False
+        """Sending such a bucket finds the connection ended, while what came still arrives."""
         self.gate = threading.Event()
         """Buckets are delivered while it is set."""
         self.gate.set()
@@ -81,6 +83,8 @@ class FakeLink:
         self, frame: BucketFrame, values: memoryview, *, done: Callable[[], None] | None = None
     ) -> None:
         assert values.nbytes == frame.nbytes
+        if self.ended_for(frame):
+            raise LinkClosedError("the fake link has ended")
         self.other._put(bucket=(frame, values, done))
 
     def close(self) -> None:
@@ -96,7 +100,7 @@ class FakeLink:
     def _put(self, *, message: object = None, bucket: tuple | None = None) -> None:
         with self._changed:
             if self._is_closed:
-                raise RemoteProtocolError("the fake link is closed")
+                raise LinkClosedError("the fake link is closed")
             if bucket is not None:
                 assert len(self._buckets) < 8, "more than 8 buckets wait"
                 self._buckets.append(bucket)

@@ -152,6 +152,22 @@ def _cut_at(index: int) -> Callable[[BucketFrame], str | None]:
     return rule
 
 
+@pytest.mark.parametrize("index", range(1, PARAMS_BUCKETS))
+def test_what_came_counts_also_where_sending_notices_the_end_first(
+    build: Build, index: int
+) -> None:
+    world = build("fake")
+    link = world.links["h1"][0]
+    link.cut_rule = _cut_at(index)
+    link.ended_for = lambda frame: frame.round is Round.PARAMS and frame.cycle == 1
+    begin(world)
+    one = assert_one_consensus({rank: world.collect(1, rank) for rank in (0, 2)})
+    _assert_host_is_out_from(index + 1, UP, one)
+    wait_until(lambda: "h1" in world.closed)
+    again = world.run(2, {rank: Work(1, 5.0, 5.0) for rank in (0, 2)})
+    assert (assert_one_consensus(again).params[:SIZE] == 5).all()
+
+
 @pytest.mark.parametrize("wire", ["f32", "bf16"])
 @pytest.mark.parametrize("index", range(PARAMS_BUCKETS))
 def test_the_last_mover_dead_behind_a_link_that_holds_is_in_the_whole_round(
