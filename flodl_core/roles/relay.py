@@ -27,7 +27,7 @@ from flodl_core.net.addresses import parse_host_port
 from flodl_core.net.children import own_environment
 from flodl_core.net.local import PlainChannel
 from flodl_core.net.mux_end import connect_mux
-from flodl_core.net.mux_link import MuxLink
+from flodl_core.net.mux_link import LinkClosedError, MuxLink
 from flodl_core.net.parent_tie import tie_from_environment
 from flodl_core.planes.star_relay import StarRelay
 from flodl_core.roles.mailbox import Mailbox
@@ -137,6 +137,8 @@ class Relay:
             self._log.info("rank_channel_ended", rank=rank)
         except BadFrameError as error:
             self._log.warning("rank_sent_no_frame", rank=rank, error=error.happened)
+        except LinkClosedError:
+            return  # on_closed says so, behind the last that came
         except RemoteProtocolError as error:
             told = f"the controller takes nothing: {error.happened}"
             self._downward.post(_Ended(told, is_loss=True))
