@@ -45,7 +45,7 @@ def test_a_rank_without_memory_is_named_and_the_other_trains_its_samples(
     words = (JOB, "--job-arg", "fault=memory", "--job-arg", "rank=1", "--ranks", "2")
     run = Launched(tmp_path, *words, "--sample-log", "auto", through=inside)
     try:
-        told = run.until_said("alert", "rank 1")
+        told = run.until_lost(1)
         assert "SIGKILL (out of memory)" in told
         assert run.finish() == 0
         check_each_once(run.directory / "samples.jsonl", samples=256, each_pass=256, passes=2)

@@ -62,10 +62,10 @@ def test_ranks_that_are_killed_on_both_hosts(launch) -> None:
     )
     run.until_trained(1)
     run.kill("rank1")
-    near = run.until_said("alert", "rank 1")
+    near = run.until_lost(1)
     run.until_trained(trained_now(run) + BATCH)
     run.kill("rank2")
-    far = run.until_said("alert", "rank 2")
+    far = run.until_lost(2)
     assert run.finish() == 0
     run.check_quiet()
     check_whole(run)
@@ -85,7 +85,7 @@ def test_a_relay_and_an_agent_that_are_killed(launch) -> None:
     run = launch(*WORDS, "--hosts", "3", "--ranks-per-host", "1")
     run.until_trained(1)
     run.kill(f"relay {HOST}-1")
-    relay = run.until_said("alert", "rank 1")
+    relay = run.until_lost(1)
     assert not await_ends([one for one in [run.processes().get("rank1")] if one], SHORT_S)
     run.until_trained(trained_now(run) + BATCH)
     children = [
@@ -93,7 +93,7 @@ def test_a_relay_and_an_agent_that_are_killed(launch) -> None:
     ]
     assert len(children) == 2
     run.kill(f"agent {HOST}-2")
-    agent = run.until_said("alert", "rank 2")
+    agent = run.until_lost(2)
     assert not await_ends(children, SHORT_S)
     assert run.finish() == 0
     run.check_quiet()
@@ -132,7 +132,7 @@ def test_a_guest_that_leaves_in_the_middle_takes_only_its_own_ranks_along(launch
     said = guest.finish()
     assert said.code == 7, said
     assert "SIGTERM" in said.err
-    alert = run.until_said("alert", "rank 1")
+    alert = run.until_lost(1)
     assert "host guest is gone: its agent was ended by SIGTERM" in alert
     run.until_trained(trained_now(run) + BATCH)
     late = run.flodl("join", run.address, "--host", "late")
@@ -172,7 +172,7 @@ def test_the_last_rank_leaves_the_last_commit(launch) -> None:
     run = launch(*ENDLESS, "--ranks", "2")
     run.until_trained(1)
     run.kill("rank0")
-    run.until_said("alert", "rank 0")
+    run.until_lost(0)
     run.until_trained(trained_now(run) + BATCH)
     run.kill("rank1")
     assert run.finish(SHORT_S) == 1

@@ -36,7 +36,7 @@ def test_a_frozen_rank_is_lost_at_the_heartbeat_ceiling_and_ended(launch, rank: 
     run.until_trained(1)
     frozen = run.process(f"rank{rank}")
     frozen.send(signal.SIGSTOP)
-    alert = run.until_said("alert", f"rank {rank}", SHORT_S)
+    alert = run.until_lost(rank, SHORT_S)
     assert "silent for 4 s (ceiling 4 s)" in alert
     assert run.finish() == 0
     run.check_quiet()
@@ -48,7 +48,7 @@ def test_a_frozen_relay_loses_its_host_and_is_named(launch) -> None:
     run = launch(*WORDS, "--hosts", "2", "--ranks-per-host", "2")
     run.until_trained(1)
     run.kill(f"relay {HOST}-1", number=signal.SIGSTOP)
-    alerts = [run.until_said("alert", f"rank {rank}", SHORT_S) for rank in (2, 3)]
+    alerts = [run.until_lost(rank, SHORT_S) for rank in (2, 3)]
     assert all(f"{HOST}-1" in alert and "silent for" in alert for alert in alerts)
     named = f"like every rank of {HOST}-1: its relay or link is down"
     assert any(named in alert for alert in alerts)  # the other one may have burned a moment longer

@@ -107,7 +107,7 @@ def test_a_run_outlives_the_end_of_a_session_and_nothing_is_left_at_its_far_end(
         run.until_trained(64, LONG_S)
         (placed,) = [line for line in labelled(name) if "roles.placed" in line]
         os.kill(parent_of(placed), signal.SIGKILL)
-        run.until_said("alert", "rank 2", SHORT_S)
+        run.until_lost(2, SHORT_S)
         before = run.document["training"]["samples_done"]
         run.until_trained(before + 256, LONG_S)
         assert not until_none(name, 90.0)
@@ -168,7 +168,7 @@ def test_ray_places_two_hosts_and_the_run_goes_on_when_it_takes_one_back(launch)
         run.until_trained(64, LONG_S)
         (placed,) = [line for line in labelled("ray-1") if "roles.placed" in line]
         os.kill(parent_of(placed), signal.SIGKILL)
-        run.until_said("alert", "rank 1", SHORT_S)
+        run.until_lost(1, SHORT_S)
         before = run.document["training"]["samples_done"]
         run.until_trained(before + 256, LONG_S)
         assert not until_none("ray-1", 60.0)

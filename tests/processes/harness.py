@@ -140,13 +140,18 @@ class Launched:
         """The lines of one kind so far: note, alert, refused, joined, rank, phase …"""
         return [row["text"] for row in self.rows if row["event"] == event]
 
-    def until_said(self, event: str, part: str, within_s: float = LONG_S) -> str:
-        """Wait for a line of a kind that holds `part`; returns it."""
+    def until_said(self, event: str, part: str, within_s: float = LONG_S, *, kind: str = "") -> str:
+        """Wait for a line of an event that holds `part`, and `kind`; returns it."""
 
         def said() -> str:
-            return next((text for text in self.texts(event) if part in text), "")
+            lines = self.texts(event)
+            return next((text for text in lines if part in text and kind in text), "")
 
         return self.until(f"{event} with {part!r}", said, within_s)
+
+    def until_lost(self, rank: int, within_s: float = LONG_S) -> str:
+        """Wait for the alert that a rank was lost, of all that may be said of it; returns it."""
+        return self.until_said("alert", f": rank {rank} (", within_s, kind="rank_lost")
 
     def until_phase(self, phase: str, within_s: float = LONG_S) -> None:
         """Wait until the run is in a phase or was."""

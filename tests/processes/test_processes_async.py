@@ -100,10 +100,10 @@ def test_ranks_that_are_killed_while_they_train_and_while_they_are_averaged(laun
     run.until_trained(1)
     run.until("an average", lambda: run.fetch_state()["reduce"]["state"] == "pending")
     run.kill("rank1")
-    run.until_said("alert", "rank 1")
+    run.until_lost(1)
     run.until_trained(int(run.document["training"]["samples_done"]) + 40 * BATCH)
     run.kill("rank2")
-    run.until_said("alert", "rank 2")
+    run.until_lost(2)
     assert run.finish() == 0
     run.check_quiet()
     check_each_once(run.directory / "samples.jsonl", samples=samples, each_pass=samples, passes=1)

@@ -168,11 +168,11 @@ def test_a_rank_that_is_killed_in_mid_window_costs_that_window_only(launch) -> N
     run = launch(*pass_of(samples, 10, 10, 40), "--ranks", "3")
     run.until("counts by speed", lambda: elche(run).get("phase") == "stable")
     run.kill("rank0")
-    run.until_said("alert", "rank 0")
+    run.until_lost(0)
     done = run.document["training"]["samples_done"]
     run.until_trained(done + 40 * BATCH)
     run.kill("rank2")
-    run.until_said("alert", "rank 2")
+    run.until_lost(2)
     assert run.finish() == 0
     run.check_quiet()
     check_whole(run, samples)

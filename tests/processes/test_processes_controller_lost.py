@@ -72,7 +72,7 @@ def test_the_lowest_rank_of_a_host_leaves_its_parameters_when_the_launcher_is_ki
 def test_the_next_rank_does_it_where_the_lowest_is_dead(launch):
     run, guest = start(launch)
     run.kill("rank1")
-    run.until_said("alert", "rank 1")
+    run.until_lost(1)
     run.kill("launcher")
     assert guest.finish(SHORT_S).code == 7
     run.await_all_gone(within_s=10)
@@ -108,7 +108,7 @@ def test_nothing_is_left_by_a_run_that_is_stopped_at_once(launch):
 def test_nothing_is_left_where_a_relay_ends_by_itself(launch):
     run, guest = start(launch)
     run.kill("relay guest")
-    run.until_said("alert", "rank 1")
+    run.until_lost(1)
     run.signal(signal.SIGTERM)
     assert run.finish() == 4
     guest.finish(SHORT_S)

@@ -45,7 +45,7 @@ def events(directory: Path, name: str) -> list[dict]:
 def test_a_step_a_dataset_a_collate_and_a_scheduler_that_hang_are_named_and_evicted(launch):
     run = launch(*hangs("--ranks", "5", **{f"{place}_of": rank for rank, place in PLACES.items()}))
     for rank, phase in PHASES.items():
-        alert = run.until_said("alert", f"rank {rank}")
+        alert = run.until_lost(rank)
         assert f"(ceiling {CEILING_S} s, phase {phase})" in alert
         assert "finished no batch for 8 s" in alert
     assert run.finish() == 0
@@ -86,7 +86,7 @@ def test_an_evaluation_that_hangs_ends_the_run_with_the_last_commit(launch, plac
 def test_a_loader_worker_that_hangs_is_named_by_its_own_stack(launch):
     words = hangs("--ranks", "1", "--loader-workers", "2", "--seed", "1", bad_sample=9)
     run = launch(*words)
-    alert = run.until_said("alert", "rank 0")
+    alert = run.until_lost(0)
     assert "phase data" in alert
     assert run.finish(LONG_S) == 1
     assert run.summary["reason"] == "all_ranks_lost"

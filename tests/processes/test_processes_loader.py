@@ -58,7 +58,7 @@ def test_a_killed_loader_worker_is_replaced_and_a_killed_rank_takes_its_workers_
     assert len(of_rank_1) == 2
     run.kill("rank1")
     assert not table.await_ends(of_rank_1, 10)
-    run.until_said("alert", "rank 1")
+    run.until_lost(1)
     run.signal(signal.SIGTERM)
     assert run.finish() == 4
     run.check_quiet()

@@ -87,7 +87,7 @@ def test_ranks_that_are_killed_until_one_is_left(start: Start, mode: str) -> Non
     environment = Path(f"/proc/{run.process('rank1').pid}/environ").read_bytes().split(b"\0")
     assert b"NCCL_SOCKET_IFNAME=lo" in environment
     run.kill("rank1")
-    alert = run.until_said("alert", "rank 1")
+    alert = run.until_lost(1)
     assert "SIGKILL" in alert
     run.until_trained(trained_now(run) + SAMPLES)
     assert logged(run.directory, "rank0", "place 0 of 2")
