@@ -24,6 +24,7 @@ from flodl_core.ids import HostName, Rank, Round, RoundOutcome, WireDtype
 from flodl_core.messages.data import BucketFrame, RoundEnd
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.mux import RelayDeclareDead
+from flodl_core.net.mux_outbox import LinkClosedError
 from flodl_core.planes.event_loop import PlaneLoop
 from flodl_core.planes.incoming import IncomingControl, IncomingRound, unexpected_bucket
 from flodl_core.planes.landing import DifferenceLanding, DirectLanding, Landing
@@ -302,6 +303,8 @@ class StarRelay:
     def _send_bucket(self, frame: BucketFrame, values: memoryview) -> None:
         try:
             self._link.send_bucket(frame, values)
+        except LinkClosedError:
+            return  # its end comes behind all that came through it
         except (FlodlError, OSError) as error:
             self._group.feed(UpstreamClosed(f"the link to the root ended: {error}"))
             raise _Ended from error

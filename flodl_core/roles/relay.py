@@ -8,6 +8,7 @@ word asks the lowest of its ranks to leave its own parameters.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 from typing import Final
@@ -137,8 +138,8 @@ class Relay:
             self._log.info("rank_channel_ended", rank=rank)
         except BadFrameError as error:
             self._log.warning("rank_sent_no_frame", rank=rank, error=error.happened)
-        except LinkClosedError:
-            return  # on_closed says so, behind the last that came
+        except LinkClosedError:  # on_closed says so, behind the last that came
+            await _read_out(channel)
         except RemoteProtocolError as error:
             told = f"the controller takes nothing: {error.happened}"
             self._downward.post(_Ended(told, is_loss=True))
@@ -203,6 +204,13 @@ class Relay:
 
     def _note(self, note: Note) -> None:
         self._log.info(note.code, **note.fields)
+
+
+async def _read_out(channel: PlainChannel) -> None:
+    """Wait until a rank has ended, whatever it still says."""
+    with contextlib.suppress(*_RANK_ENDED, BadFrameError):
+        while True:
+            await channel.receive_raw()
 
 
 class _Ended:

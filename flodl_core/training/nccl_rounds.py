@@ -105,6 +105,8 @@ class NcclRounds(RankRounds):
         )
         if self._cycles.why_not_fused:
             port.note("adoption_not_fused", self._cycles.why_not_fused)
+        if port.fabric.why_not_recorded:
+            port.note("averages_not_recorded", port.fabric.why_not_recorded)
 
     def new_uid(self) -> bytes:
         """Return the uid of the first session."""

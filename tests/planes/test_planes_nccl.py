@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from nccl_rig import Cohort, FabricOf, HaltError, Member, finish, loopback
 from planes_world import geometry_of
 
-from flodl_core.ids import Rank, SyncOutcome
+from flodl_core.ids import Cycle, Rank, SyncOutcome
 from flodl_core.messages.control import DeclareDead
 from flodl_core.messages.job import Geometry
-from flodl_core.planes.nccl.keeper import SessionBrokenError
+from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError
 from flodl_core.planes.nccl.parts import CycleEnd
 
 
@@ -347,3 +347,46 @@ def test_a_break_that_spoils_what_was_kept_is_known_of(
         if is_well:
             assert torch.equal(survivor.regions.kept_params, consensus)
             assert torch.equal(survivor.regions.kept_buffers, survivor.regions.buffers)
+
+
+def test_one_who_is_told_that_nobody_brought_anything_keeps_its_own_values(
+    fabric: FabricOf,
+) -> None:
+    """Its kept buffer was spoilt by the first death, and the second one came before its count."""
+    with cohort_of(3, fabric) as cohort:
+        cohort.together(lambda one: one.average(1))
+        first, late, dead = cohort.members
+        consensus = late.regions.params.clone()
+        dead.halts_at = "PARAM"
+
+        def take_part(member: Member) -> CycleEnd:
+            try:
+                return member.average(int(member is dead), cycle=2)
+            except HaltError:
+                for one in cohort.alive[:2]:
+                    one.wait_for_entry("PARAM", times=2)
+                cohort.bury(2)
+                cohort.tell_of(2)
+                raise
+
+        cohort.together(take_part)
+        cohort.reform()
+        complete = late.keeper.complete
+
+        def too_late(formed: FormedSession, done: Cycle) -> None:
+            first.wait_for_completed(2)
+            late.keeper.heed(DeclareDead(rank=Rank(2)))
+            complete(formed, done)
+
+        late.keeper.complete = too_late  # type: ignore[method-assign]
+        results = cohort.together(lambda one: one.average(0, cycle=2))
+        late.keeper.complete = complete  # type: ignore[method-assign]
+        assert ended(results[0]).outcome is SyncOutcome.UNREALIZED
+        assert isinstance(results[1], SessionBrokenError)
+        late.regions.kept_params.fill_(7.0)
+        late.cycles.holds_consensus = False
+        assert cohort.reform(session=2) == [2, 1]
+        again = cohort.together(lambda one: one.recover(2 if one is late else None))
+        assert ended(again[1]).outcome is SyncOutcome.UNREALIZED
+        assert late.cycles.holds_consensus
+        assert torch.equal(late.regions.kept_params, consensus)

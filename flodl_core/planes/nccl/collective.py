@@ -24,6 +24,9 @@ from flodl_core.planes.segment import F64
 
 UID_BYTES = 128
 
+WARM_RUNS = 3
+"""After so many runs a repeated work has all that it needs, and waits for nothing any more."""
+
 Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """What is sent and where the result goes: flat, of one dtype and length; they may be one."""
 
@@ -106,6 +109,10 @@ class Fabric(Protocol):
     @property
     def device(self) -> torch.device:
         """Where the tensors lie."""
+
+    @property
+    def why_not_recorded(self) -> str:
+        """Why repeated work is launched piece by piece; empty if it is not."""
 
     def bind(self) -> None:
         """Make the device the calling thread's own; every thread that uses it does so once."""

@@ -20,7 +20,7 @@ import torch
 from flodl_core.ids import Rank
 from flodl_core.messages.data import RankTally
 from flodl_core.planes.control_vector import flags_of, tallies_of
-from flodl_core.planes.nccl.collective import Collective, Fabric
+from flodl_core.planes.nccl.collective import WARM_RUNS, Collective, Fabric
 from flodl_core.planes.nccl.parts import CountClaim
 from flodl_core.planes.segment import F64
 from flodl_core.reduce.mass import gamma_mass, is_realized
@@ -74,6 +74,9 @@ class CountVector:
         self.factor = torch.zeros_like(self._mass, dtype=torch.float32)
         self.share = torch.zeros_like(self.factor)
         self._weigh_again = fabric.repeated(self._weigh)
+        with fabric.syncing():
+            for _ in range(WARM_RUNS):
+                self._weigh_again()  # a kernel's first launch waits for those that wait for peers
 
     def send(self, claim: CountClaim, sick: torch.Tensor | None) -> None:
         """Enqueue the way of this rank's own numbers to the device.

@@ -146,7 +146,7 @@ class CollectiveCycle:
                 entered.append(counting)
             self.on_counted(count.mine)
             if not count.realized:
-                self._keep_own(count.mine)
+                self._keep_own(is_well=not count.mine.declared)
                 self._complete(formed, claim.cycle, None)
                 return CycleEnd(cycle=claim.cycle, outcome=SyncOutcome.UNREALIZED)
             spans = self._spans_of(claim.cycle, count.flags)
@@ -189,6 +189,9 @@ class CollectiveCycle:
         header = self.fabric.mirror(2 + len(flags))
         header.sent[:] = [float(self.keeper.completed), float(newest is not None), *flags]
         header.send()
+        if not self.holds_consensus:
+            self._look()
+            self._health.fetch()
 
         def enqueue(comm: Collective) -> None:
             comm.broadcast(header.device, root)
@@ -212,6 +215,7 @@ class CollectiveCycle:
         flags = np.asarray(found)
         self._complete(formed, pending, flags if realized else None)
         if not realized:
+            self._keep_own(is_well=bool(np.isfinite(self._health.fetched[0])))
             return CycleEnd(cycle=pending, outcome=SyncOutcome.UNREALIZED)
         spans, memory = self._spans_of(pending, flags), self.regions.outer
         if memory is not None and self.regions.in_place:
@@ -249,9 +253,9 @@ class CollectiveCycle:
         if flags is not None:
             self.holds_consensus = True
 
-    def _keep_own(self, mine: RankTally) -> None:
+    def _keep_own(self, *, is_well: bool) -> None:
         """Nobody brings anything: one whose kept buffer was spoilt still has the values itself."""
-        if not (self.holds_consensus or mine.declared):
+        if is_well and not self.holds_consensus:
             self.take_initial()
             self.holds_consensus = True
 

@@ -18,6 +18,7 @@ import torch
 
 from flodl_core.planes.nccl.collective import (
     UID_BYTES,
+    WARM_RUNS,
     Collective,
     CollectiveError,
     CommState,
@@ -29,11 +30,12 @@ from flodl_core.planes.nccl.waiting import looks
 from flodl_core.planes.segment import F64
 from flodl_core.units import Seconds
 
-LAUNCH_S: Final[Seconds] = 30.0
-"""Longest wait for the library to launch what it was given; it needs microseconds."""
+LAUNCH_S: Final[Seconds] = 300.0
+"""Longest wait for the library to launch what it was given. It needs microseconds, but a session's
+first collective connects its members, of which one may be in a batch as long as ranks may have;
+who waits for a dead one is told to give up."""
 
 _KEPT_MARKS: Final = 4
-_RECORDED_RUN: Final = 3
 _SUCCESS: Final = 0
 _IN_PROGRESS: Final = 7
 _FIX: Final = "pip install 'flodl[nccl]' on this host, or train with --mode cpu_cadence"
@@ -68,12 +70,18 @@ class DeviceFabric:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._behind, self._ahead, *self._marks = (_new_event() for _ in range(2 + _KEPT_MARKS))
         self._turn = 0
+        self._why_not_recorded: list[str] = []
         self._training = torch.cuda.current_stream(device)
 
     @property
     def device(self) -> torch.device:
         """The GPU."""
         return self._device
+
+    @property
+    def why_not_recorded(self) -> str:
+        """Why work is not recorded, if a recording failed."""
+        return "; ".join(self._why_not_recorded)
 
     def bind(self) -> None:
         """Make the GPU the calling thread's own."""
@@ -119,7 +127,7 @@ class DeviceFabric:
 
     def repeated(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return it as a graph: one launch, however many operations it has."""
-        return _Repeated(work)
+        return _Repeated(work, self._why_not_recorded)
 
     def mirror(self, count: int) -> Mirror:
         """Return numbers in pinned memory and on the GPU."""
@@ -131,16 +139,16 @@ def _new_event() -> torch.cuda.Event:
 
 
 class _Repeated:
-    """Runs a work as it is at first, so that all is compiled; then records it, and replays that."""
+    """Runs a work as it is at first, so that all is loaded; then records it, and replays that."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work = work
+    def __init__(self, work: Callable[[], None], why_not: list[str]) -> None:
+        self._work, self._why_not = work, why_not
         self._graph: torch.cuda.CUDAGraph | None = None
         self._runs = 0
 
     def __call__(self) -> None:
         self._runs += 1
-        if self._runs == _RECORDED_RUN:
+        if self._runs == WARM_RUNS and not self._why_not:
             self._record()
         if self._graph is None:
             self._work()
@@ -148,7 +156,7 @@ class _Repeated:
             self._graph.replay()
 
     def _record(self) -> None:
-        """Record the work, if this torch and driver can: it runs as it is otherwise."""
+        """Record the work; where this torch and driver cannot, nothing is recorded any more."""
         graph = torch.cuda.CUDAGraph()
         try:
             graph.capture_begin(capture_error_mode="thread_local")
@@ -156,7 +164,8 @@ class _Repeated:
                 self._work()
             finally:
                 graph.capture_end()
-        except RuntimeError:
+        except RuntimeError as error:
+            self._why_not.append(str(error))
             return
         self._graph = graph
 

@@ -55,6 +55,11 @@ class LoopbackFabric:
         """The CPU."""
         return torch.device("cpu")
 
+    @property
+    def why_not_recorded(self) -> str:
+        """Nothing needs to be recorded."""
+        return ""
+
     def bind(self) -> None:
         """Do nothing: a CPU needs no choosing."""
 

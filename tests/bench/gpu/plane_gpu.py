@@ -29,6 +29,8 @@ WHERE = ("COUNT", "COMPUTE", "PARAM", "COMPUTE")
 """Where deaths come: inside a collective as often as outside."""
 
 DEAD_NUMEL = 200_000
+AVERAGES_BEFORE = 4
+"""Of the regions that a death then finds: what is repeated in them has been recorded."""
 
 
 class Cohort:
@@ -139,6 +141,8 @@ def die(ranks: int, name: str, *, looked: bool, loopback: bool) -> None:
 def lose_one(cohort: Cohort, name: str, *, session: int, looked: bool) -> None:
     """Kill the last rank as it enters that collective; the others form a session and average."""
     victim = cohort.alive[-1]
+    for _ in range(AVERAGES_BEFORE):
+        cohort.call("average", 1, looked=looked)
     if name == "COMPUTE":
         cohort.processes[victim].kill()
         cohort.alive.remove(victim)
