@@ -29,7 +29,7 @@ from flodl_core.simulation.nccl_group import (
     SimGroup,
 )
 from flodl_core.simulation.nccl_home import Home, SimClaim, StarOffer
-from flodl_core.simulation.nccl_words import batch_of, metrics_of, ready_of, score_of
+from flodl_core.simulation.nccl_words import batch_of, metrics_of, score_of
 from flodl_core.simulation.rank_calls import Drawn
 from flodl_core.simulation.scenario import Scenario
 from flodl_core.simulation.tiny_model import F32, TinyModel
@@ -182,8 +182,10 @@ class NcclRank:
         cycle, n, samples = action.cycle, action.n, action.samples
         drawn, self._drawn = self._drawn, []
         if cycle == 0:
-            tally = RankTally(rank=self.rank, n=n, samples=samples, declared=False)
-            self.home.say(self.rank, ready_of(cycle, tally))
+            self.home.say(
+                self.rank,
+                timing.SnapshotReady(rank=self.rank, cycle=cycle, n=n, samples=samples),
+            )
             is_first = self.rank == 0
             params = self.model.params.copy() if is_first else None
             buffers = self.model.buffers.copy() if is_first else None
@@ -277,31 +279,8 @@ class NcclRank:
             self._enter(group, EnteredCall("RECOVER", None, self._newest), self._take_recovery)
         elif self._claim is not None:
             claim = self._claim
-            counting = EnteredCall("COUNT", claim.cycle, claim.tally)
-            if claim.tally.n and (self.rank + claim.cycle) % 3:
-                self._enter_at_once(group, counting)
-            else:
-                self._enter(group, counting, self._take_counts)
+            self._enter(group, EnteredCall("COUNT", claim.cycle, claim.tally), self._take_counts)
         return True
-
-    def _enter_at_once(self, group: SimGroup, counting: EnteredCall) -> None:
-        """Enter COUNT and PARAM, as a rank does that brings something; two in three draw this."""
-        at = group.enter(self.rank, counting)
-        self.home.visit("COUNT")
-        self._tell()
-
-        def then(group: SimGroup, found: Mapping[Rank, Payload]) -> None:
-            counts = group.result(at)
-            assert counts is not None
-            self._note_counts(counts)
-            self._take_sum(group, found)
-
-        self._enter_param(group, then)
-
-    def _enter_param(self, group: SimGroup, then: Then) -> None:
-        assert self._claim is not None
-        brought = Brought(self.model.params.copy(), self.model.buffers.copy())
-        self._enter(group, EnteredCall("PARAM", self._claim.cycle, brought), then)
 
     def _enter(self, group: SimGroup, entry: EnteredCall, then: Then) -> None:
         self._at = (group.enter(self.rank, entry), then)
@@ -316,24 +295,25 @@ class NcclRank:
             self._finish(newest)
 
     def _take_counts(self, group: SimGroup, found: Mapping[Rank, Payload]) -> None:
-        assert self._claim is not None
-        self._tell()
-        self._note_counts(found)
-        if not any(one.n for one in self._tallies):
-            self._finish(Completed(self._claim.cycle, None))
-            return
-        self._enter_param(group, self._take_sum)
-
-    def _tell(self) -> None:
-        """Say what this rank brings, once a cycle."""
         claim = self._claim
         assert claim is not None
         if self._told != claim.cycle:
             self._told = claim.cycle
-            self.home.say(self.rank, ready_of(claim.cycle, claim.tally))
-
-    def _note_counts(self, found: Mapping[Rank, Payload]) -> None:
+            tally = claim.tally
+            said = timing.SnapshotReady(
+                rank=self.rank,
+                cycle=claim.cycle,
+                n=tally.n,
+                samples=tally.samples,
+                declared=tally.declared,
+            )
+            self.home.say(self.rank, said)
         self._tallies = tuple(one for one in found.values() if isinstance(one, RankTally))
+        if not any(one.n for one in self._tallies):
+            self._finish(Completed(claim.cycle, None))
+            return
+        brought = Brought(self.model.params.copy(), self.model.buffers.copy())
+        self._enter(group, EnteredCall("PARAM", claim.cycle, brought), self._take_sum)
 
     def _take_sum(self, _group: SimGroup, found: Mapping[Rank, Payload]) -> None:
         assert self._claim is not None

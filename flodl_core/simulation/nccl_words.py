@@ -1,14 +1,13 @@
-"""What a simulated rank on NCCL says of its batches, claims, epochs and evaluations.
+"""What a simulated rank on NCCL says of its batches, epochs and evaluations.
 
 What it is: messages with made-up times, which nothing depends on in a world without time.
-What it is not: what it says of a cycle that ended.
+What it is not: the answers of a cycle.
 Who drives it: `nccl_rank`.
 """
 
 from flodl_core.dispatch.actions import RunEval
-from flodl_core.ids import Cycle, Rank
+from flodl_core.ids import Rank
 from flodl_core.messages import timing
-from flodl_core.messages.data import RankTally
 from flodl_core.messages.metrics import MetricsMsg
 
 
@@ -23,17 +22,6 @@ def batch_of(rank: Rank, step: int, *, samples: int, loss: float) -> timing.Batc
         loss=loss,
     )
     return timing.Batches(rank=rank, rows=(row,))
-
-
-def ready_of(cycle: Cycle, tally: RankTally) -> timing.SnapshotReady:
-    """Return what a rank says that it brings to a cycle."""
-    return timing.SnapshotReady(
-        rank=tally.rank,
-        cycle=cycle,
-        n=tally.n,
-        samples=tally.samples,
-        declared=tally.declared,
-    )
 
 
 def metrics_of(rank: Rank, epoch: int, *, batches: int, samples: int) -> MetricsMsg:

@@ -4,7 +4,7 @@ Right values are worked out in f64 apart from the plane. The same promises hold 
 where `tests/bench/gpu` runs this very module.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -12,13 +12,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nccl_rig import Cohort, FabricOf, HaltError, Member, finish, loopback
+from nccl_rig import Cohort, FabricOf, HaltError, Member, loopback
 from planes_world import geometry_of
 
 from flodl_core.ids import Cycle, Rank, SyncOutcome
 from flodl_core.messages.control import DeclareDead
 from flodl_core.messages.job import Geometry
+from flodl_core.planes.nccl.collective import Collective, CollectiveError, CommState, Pair
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError
+from flodl_core.planes.nccl.loopback import LoopbackCollective, LoopbackFabric
 from flodl_core.planes.nccl.parts import CycleEnd
 
 
@@ -28,7 +30,7 @@ def _fabric() -> FabricOf:
 
 
 looking = pytest.mark.parametrize("prepares", [False, True], ids=["at-once", "looked"])
-"""Ranks that have looked at their values enqueue all of a cycle at once."""
+"""Whether ranks have looked at their values before the cycle, as those do that are held."""
 
 
 @contextmanager
@@ -280,39 +282,48 @@ def test_a_look_ahead_of_the_cycle_counts_until_it_is_forgotten(fabric: FabricOf
         assert [ended(one).outcome for one in results] == outcomes
 
 
-@pytest.mark.parametrize(
-    ("case", "entered"),
-    [
-        ("looked", ["COUNT", "PARAM", "BUFFER"]),
-        ("not looked", ["COUNT"]),
-        ("brings nothing", ["COUNT"]),
-        ("not finite", ["COUNT"]),
-        ("frozen", ["COUNT"]),
-        ("in place", ["COUNT"]),
-    ],
-)
-def test_who_knows_what_follows_does_not_wait_for_the_count(
-    fabric: FabricOf, case: str, entered: list[str]
-) -> None:
-    """A peer that is late holds up the GPU, and not the host's way to it."""
-    geometry = geometry_of((40, 3, 17), (5,), frozen=(1,) if case == "frozen" else ())
-    looks = case != "not looked"
-    with cohort_of(
-        2, fabric, geometry=geometry, in_place=case == "in place", prepares=looks
-    ) as cohort:
-        member, late = cohort.members
-        if case == "not finite":
-            member.regions.params[0] = float("nan")
-        steps = member.cycles.run(
-            member.claim(0 if case == "brings nothing" else 2), member.formed()
-        )
-        if looks:
-            member.cycles.prepare()
-        next(steps)
-        assert member.entered == entered
-        member.keeper.heed(DeclareDead(rank=Rank(late.rank)))
-        with pytest.raises(SessionBrokenError):
-            finish(steps)
+class Deserted(LoopbackCollective):
+    """Its library notices, as PARAM is enqueued, that a peer is gone."""
+
+    is_noticed = False
+
+    def state(self) -> CommState:
+        return CommState.FAILED if self.is_noticed else super().state()
+
+    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
+        if pairs[0][0].dtype is torch.float64:
+            super().sum_scaled(pairs, factor)
+            return
+        self.is_noticed = True
+        raise CollectiveError("a peer closed its socket")
+
+
+class DesertedFabric(LoopbackFabric):
+    def join(self, uid: bytes, *, place: int, size: int) -> Collective:
+        return Deserted(uid, place, size, self._pending)
+
+
+def test_a_library_that_notices_a_death_first_breaks_the_session_and_not_the_rank() -> None:
+    with cohort_of(2, lambda rank: LoopbackFabric() if rank else DesertedFabric()) as cohort:
+        before = cohort.values()
+        survivor, dead = cohort.members
+        dead.halts_at = "PARAM"
+
+        def take_part(member: Member) -> CycleEnd:
+            try:
+                return member.average(1)
+            except HaltError:
+                survivor.wait_for_entry("PARAM", times=1)
+                cohort.bury(1)
+                raise
+
+        assert isinstance(cohort.together(take_part)[0], SessionBrokenError)
+        assert survivor.keeper.usable is None
+        assert (survivor.regions.params.double().numpy() == before[0]).all()
+        cohort.tell_of(1)
+        cohort.reform()
+        assert ended(survivor.average(1)).outcome is SyncOutcome.COMMITTED
+        expect_mean(cohort, before[:1], [1.0], members=[survivor])
 
 
 @looking

@@ -7,7 +7,7 @@ factor = mass / Σ mass          share = mover / Σ mover
 
 f64 on the device. The mass of a rank with a value that is not finite is NaN: it declared,
 and is in no sum. The factors are worked out on the device, where PARAM and BUFFER read
-them: a rank that knows what follows need not wait for COUNT first.
+them.
 """
 
 import math
@@ -78,12 +78,12 @@ class CountVector:
             for _ in range(WARM_RUNS):
                 self._weigh_again()  # a kernel's first launch waits for those that wait for peers
 
-    def send(self, claim: CountClaim, sick: torch.Tensor | None) -> None:
+    def send(self, claim: CountClaim, sick: torch.Tensor) -> None:
         """Enqueue the way of this rank's own numbers to the device.
 
         Args:
             claim: what it would contribute.
-            sick: its health on the device; None if it is known to be well.
+            sick: its health on the device: 0, or NaN where a value is not finite.
         """
         world, vector = self._world, self._numbers.sent
         vector[:] = 0.0
@@ -92,20 +92,13 @@ class CountVector:
         vector[2 * world + self._rank] = gamma_mass(claim.n, claim.gamma)
         vector[self._flags] = claim.unfrozen
         self._numbers.send()
-        if sick is not None:
-            self._mass.add_(sick)
+        self._mass.add_(sick)
 
-    def sum(self, comm: Collective, *, is_read: bool) -> None:
-        """Enqueue COUNT and what follows of it on the device.
-
-        Args:
-            comm: the communicator.
-            is_read: whether the host is going to `read`.
-        """
+    def sum(self, comm: Collective) -> None:
+        """Enqueue COUNT, the way back of what came, and what follows of it on the device."""
         comm.sum_plain(self._numbers.device)
+        self._numbers.fetch()
         comm.then(self._weigh_again)
-        if is_read:
-            self._numbers.fetch()
 
     def read(self, gamma: float) -> Count:
         """Return what came, once a mark behind `sum` is done."""

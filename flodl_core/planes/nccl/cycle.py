@@ -8,11 +8,6 @@ BUFFER  Σ mover / Σ mover · buffers into its kept buffer, if there are any
         the last event passed, the communicator is well ─▶ completed ─▶ adopted
 ```
 
-A rank that brings something itself, is known to be well and has every parameter unfrozen
-knows before COUNT that PARAM follows, and over what: it enqueues all of them at once, and
-the GPU goes from one to the next without the host. Others wait for COUNT in between. The
-collectives are the same ones either way, so each rank decides for itself.
-
 The parameters are only read until the cycle is completed: whoever loses a peer inside a
 collective still has its own values and repeats the cycle with the survivors. The kept
 buffer holds the consensus until the next PARAM, so that one who completed can give it to
@@ -24,7 +19,6 @@ Steps are generators: they yield while they wait, and end with their result. The
 thread drives them; it knows no communicator.
 """
 
-import operator
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
@@ -35,8 +29,15 @@ from flodl_core.ids import Cycle, Rank, SyncOutcome
 from flodl_core.messages.data import RankTally
 from flodl_core.messages.job import Geometry
 from flodl_core.planes.nccl.adoption import Adoption
-from flodl_core.planes.nccl.collective import Collective, CommState, Fabric, Mark, Mirror
-from flodl_core.planes.nccl.count import Count, CountVector
+from flodl_core.planes.nccl.collective import (
+    Collective,
+    CollectiveError,
+    CommState,
+    Fabric,
+    Mark,
+    Mirror,
+)
+from flodl_core.planes.nccl.count import CountVector
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
 from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions, pairs_of
 from flodl_core.planes.nccl.trace import CollectiveTrace
@@ -84,10 +85,8 @@ class CollectiveCycle:
     _adoption: Adoption = field(init=False)
     _health: Mirror = field(init=False)
     """Of this rank: one number, 0, or not finite where a value is not."""
-    _looked: Mark | None = field(init=False, default=None)
-    """Behind the look that the next cycle begins with; None if it must look itself."""
+    _is_prepared: bool = field(init=False, default=False)
     _counts: CountVector = field(init=False)
-    _trainable: tuple[bool, ...] = field(init=False)
     _spans: dict[bytes, tuple[Run, ...]] = field(init=False, default_factory=dict)
     _realized: F64 | None = field(init=False, default=None)
     """Unfrozen flags of the newest completed cycle; None if it had no consensus."""
@@ -96,7 +95,6 @@ class CollectiveCycle:
         """Choose how to adopt on this device."""
         self._adoption = Adoption(self.fabric, self.regions, self.outer)
         self._health = self.fabric.mirror(1)
-        self._trainable = tuple(one.trainable for one in self.geometry.params)
         self._counts = CountVector(
             self.fabric,
             self.rank,
@@ -118,14 +116,13 @@ class CollectiveCycle:
         self.fabric.begin()
         try:
             self._look()
-            self._health.fetch()
-            self._looked = self.fabric.mark()
         finally:
             self.fabric.end()
+        self._is_prepared = True
 
     def forget(self) -> None:
         """The values may have changed since `prepare`: the next cycle looks at them itself."""
-        self._looked = None
+        self._is_prepared = False
 
     def run(self, claim: CountClaim, formed: FormedSession) -> Generator[None, None, CycleEnd]:
         """Run one cycle in a session.
@@ -135,24 +132,18 @@ class CollectiveCycle:
                 is reduced in place.
             CollectiveError: the library refused.
         """
-        self.fabric.begin(is_behind=self._looked is not None)
+        self.fabric.begin(is_behind=self._is_prepared)
         try:
-            count, entered = self._foreseen(claim), list[_Entered]()
-            counting = self._enter_count(claim, formed, is_read=count is None)
-            if count is None:
-                yield from self._wait(counting, formed)
-                count = self._counts.read(claim.gamma)
-            else:
-                entered.append(counting)
+            yield from self._wait(self._enter_count(claim, formed), formed)
+            count = self._counts.read(claim.gamma)
             self.on_counted(count.mine)
             if not count.realized:
                 self._keep_own(is_well=not count.mine.declared)
                 self._complete(formed, claim.cycle, None)
                 return CycleEnd(cycle=claim.cycle, outcome=SyncOutcome.UNREALIZED)
             spans = self._spans_of(claim.cycle, count.flags)
-            entered += self._enter_sums(claim.cycle, spans, formed, moves=count.mine.n > 0)
-            for one in entered:
-                yield from self._wait(one, formed)
+            for entered in self._enter_sums(claim.cycle, spans, formed, moves=count.mine.n > 0):
+                yield from self._wait(entered, formed)
             self._complete(formed, claim.cycle, count.flags)
             return self._adopt(claim.cycle, spans, declared=count.mine.declared)
         finally:
@@ -259,28 +250,12 @@ class CollectiveCycle:
             self.take_initial()
             self.holds_consensus = True
 
-    def _foreseen(self, claim: CountClaim) -> Count | None:
-        """Return what COUNT will say, as far as it matters here; None if that is not known.
-
-        Reduced in place it is none: a break in COUNT must leave the values as they are.
-        """
-        looked, regions = self._looked, self.regions
-        if claim.n <= 0 or regions.in_place or looked is None or not looked.is_done():
-            return None
-        is_well = bool(np.isfinite(self._health.fetched[0]))
-        if not (is_well and all(map(operator.or_, self._trainable, claim.unfrozen))):
-            return None
-        mine = RankTally(rank=self.rank, n=claim.n, samples=claim.samples, declared=False)
-        return Count(mine, realized=True, flags=np.asarray(claim.unfrozen, dtype=np.float64))
-
-    def _enter_count(self, claim: CountClaim, formed: FormedSession, *, is_read: bool) -> _Entered:
-        if self._looked is None:
+    def _enter_count(self, claim: CountClaim, formed: FormedSession) -> _Entered:
+        if not self._is_prepared:
             self._look()
-        self._looked = None
-        self._counts.send(claim, self._health.device[0] if is_read else None)
-        return self._enter(
-            "COUNT", formed, lambda comm: self._counts.sum(comm, is_read=is_read), cycle=claim.cycle
-        )
+        self._is_prepared = False
+        self._counts.send(claim, self._health.device[0])
+        return self._enter("COUNT", formed, self._counts.sum, cycle=claim.cycle)
 
     def _look(self) -> None:
         self._adoption.look(self._health.device[0])
@@ -325,24 +300,37 @@ class CollectiveCycle:
     ) -> _Entered:
         """Enqueue a collective, and a mark behind it."""
         where = self.trace.enter(name, formed.session, cycle)
-        with formed.using() as comm:
-            enqueue(comm)
+        try:
+            with formed.using() as comm:
+                enqueue(comm)
+        except CollectiveError:
+            self._look_after(formed, where)
+            raise
         return _Entered(where, self.fabric.mark())
 
     def _wait(self, entered: _Entered, formed: FormedSession) -> Generator[None, None, None]:
         """Wait until a collective has ended, and its communicator is well."""
         self.trace.wait(entered.where)
         for _ in looks():
-            with formed.using() as comm:
-                state = comm.state()
-            if state is CommState.FAILED:
-                name = entered.where.split(" ", 1)[0]
-                self.keeper.fail(formed, f"its communicator failed in {name}")
-                raise SessionBrokenError(f"session {formed.session} failed in {name}")
+            state = self._look_after(formed, entered.where)
             if state is CommState.READY and entered.mark.is_done():
                 break
             yield
         self.trace.leave(entered.where)
+
+    def _look_after(self, formed: FormedSession, where: str) -> CommState:
+        """Return how a communicator stands; one that failed breaks its session.
+
+        A library that finds a peer gone says so before the coordinator does, also to who
+        enqueues the next collective.
+        """
+        with formed.using() as comm:
+            state = comm.state()
+        if state is CommState.FAILED:
+            name = where.split(" ", 1)[0]
+            self.keeper.fail(formed, f"its communicator failed in {name}")
+            raise SessionBrokenError(f"session {formed.session} failed in {name}")
+        return state
 
     def _adopt(self, cycle: Cycle, spans: tuple[Run, ...], *, declared: bool) -> CycleEnd:
         """Overwrite the parameters; one who declared had no values to be apart from."""

@@ -285,7 +285,10 @@ class DeviceCollective:
         Raises:
             CollectiveError: it refused, took too long, or was given up.
         """
-        enqueue()
+        try:
+            enqueue()
+        except Exception as error:  # whatever the binding raises
+            raise CollectiveError(f"NCCL refused: {error}") from error
         for age_s in looks():
             state = self.state()
             if state is CommState.READY:
