@@ -126,7 +126,7 @@ class Launched:
                 return bool(answer[0])
 
             self._news.wait_for(lambda: found() or self._is_silent, timeout=within_s)
-            if found():
+            if answer[0]:  # what was seen may be over by now
                 return answer[0]
         when = "before the run's end" if self._is_silent else f"within {within_s:g} s"
         raise AssertionError(f"{what}: did not come {when}\n{self.story()}")
