@@ -105,8 +105,6 @@ class NcclRounds(RankRounds):
         )
         if self._cycles.why_not_fused:
             port.note("adoption_not_fused", self._cycles.why_not_fused)
-        if port.fabric.why_not_recorded:
-            port.note("averages_not_recorded", port.fabric.why_not_recorded)
 
     def new_uid(self) -> bytes:
         """Return the uid of the first session."""
@@ -300,6 +298,8 @@ class NcclRounds(RankRounds):
 
     def close(self) -> None:
         """Give the communicator back."""
+        if self._port.fabric.why_not_recorded:
+            self._port.note("adoption_not_recorded", self._port.fabric.why_not_recorded)
         self.keeper.close()
         super().close()
 

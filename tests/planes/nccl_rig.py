@@ -114,21 +114,15 @@ class Member:
         """Take part in one cycle."""
         if self.prepares:
             self.cycles.prepare()
-        claim = self.claim(n, cycle=cycle, gamma=gamma, unfrozen=unfrozen)
-        return finish(self.cycles.run(claim, self.formed()))
-
-    def claim(
-        self, n: int, *, cycle: int = 1, gamma: float = 1.0, unfrozen: Sequence[bool] | None = None
-    ) -> CountClaim:
-        """Return what it would contribute after so many batches."""
         flags = [part.trainable for part in self.geometry.params]
-        return CountClaim(
+        claim = CountClaim(
             cycle=Cycle(cycle),
             n=n,
             samples=4 * n,
             gamma=gamma,
             unfrozen=flags if unfrozen is None else unfrozen,
         )
+        return finish(self.cycles.run(claim, self.formed()))
 
     def recover(self, pending: int | None) -> CycleEnd | None:
         """Take part in the first act of a session with a source."""

@@ -290,7 +290,7 @@ class Deserted(LoopbackCollective):
     def state(self) -> CommState:
         return CommState.FAILED if self.is_noticed else super().state()
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
+    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
         if pairs[0][0].dtype is torch.float64:
             super().sum_scaled(pairs, factor)
             return

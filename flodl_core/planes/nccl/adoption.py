@@ -77,18 +77,20 @@ class Adoption:
             spans: the parameters that took part.
         """
         regions, memory = self._regions, self._regions.outer
-        is_stepped = self._stepper is not None and memory is not None and memory.steps_next
+        is_stepped = False
         if self._stepper is not None and memory is not None and memory.steps_next:
             sums = self._sums.device
             self._stepper.adopt(regions.params, regions.kept_params, memory, spans=spans, sums=sums)
             self._sums.fetch()
-        elif not regions.in_place:
-            self._take_spans(spans)
-        if memory is not None and not is_stepped:
-            for offset, length in spans:
-                run = slice(offset, offset + length)
-                memory.previous[run] = regions.params[run]
-            memory.steps_next = True
+            is_stepped = True
+        else:
+            if not regions.in_place:
+                self._take_spans(spans)
+            if memory is not None:
+                for offset, length in spans:
+                    run = slice(offset, offset + length)
+                    memory.previous[run] = regions.params[run]
+                memory.steps_next = True
         took_buffers = self.take_buffers()
         if regions.in_place and not is_stepped:
             return Adopted(None, took_buffers, is_unstepped=False)

@@ -24,9 +24,6 @@ from flodl_core.planes.segment import F64
 
 UID_BYTES = 128
 
-WARM_RUNS = 3
-"""After so many runs a repeated work has all that it needs, and waits for nothing any more."""
-
 Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 """What is sent and where the result goes: flat, of one dtype and length; they may be one."""
 
@@ -49,23 +46,14 @@ class Collective(Protocol):
     def state(self) -> CommState:
         """Return how it stands; never blocks."""
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
-        """Enqueue target = Σ over members of their factor · source, in one group.
-
-        Args:
-            pairs: of f32.
-            factor: of this member, one f32 number on the device, read when its turn comes; of
-                a few tensors for good, as what is made of one is kept.
-        """
+    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
+        """Enqueue target = Σ over members of their factor · source, in one group."""
 
     def sum_plain(self, values: torch.Tensor) -> None:
         """Enqueue values = Σ over members of values, in place."""
 
     def broadcast(self, values: torch.Tensor, root: int) -> None:
         """Enqueue values = those of the member at place `root`, in place."""
-
-    def then(self, work: Callable[[], None]) -> None:
-        """Enqueue work on the device behind all that was enqueued; it does not wait itself."""
 
     def give_up(self) -> None:
         """Have a call that still waits for the library raise soon; from any thread, at once."""
@@ -162,7 +150,7 @@ class LoneCollective:
         """Return READY."""
         return CommState.READY
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
+    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
         """Scale each source into its target."""
         for source, target in pairs:
             torch.mul(source, factor, out=target)
@@ -172,10 +160,6 @@ class LoneCollective:
 
     def broadcast(self, values: torch.Tensor, root: int) -> None:
         """Leave the values as they are."""
-
-    def then(self, work: Callable[[], None]) -> None:
-        """Enqueue it."""
-        work()
 
     def give_up(self) -> None:
         """Do nothing: nothing waits for a peer."""

@@ -1,13 +1,11 @@
-"""COUNT: one sum tells every rank who brings how much, and its GPU by which factors.
+"""COUNT: one sum tells every rank who brings how much.
 
 ```
-[ n of each rank | samples of each rank | mass of each rank | unfrozen flag of each segment ]
-factor = mass / Σ mass          share = mover / Σ mover
+[ n of each rank | samples of each rank | health of each rank | unfrozen flag of each segment ]
 ```
 
-f64 on the device. The mass of a rank with a value that is not finite is NaN: it declared,
-and is in no sum. The factors are worked out on the device, where PARAM and BUFFER read
-them.
+f64 on the device. A rank's health is 0, or NaN where a value of it is not finite: it
+declared, and adds nothing.
 """
 
 import math
@@ -20,10 +18,10 @@ import torch
 from flodl_core.ids import Rank
 from flodl_core.messages.data import RankTally
 from flodl_core.planes.control_vector import flags_of, tallies_of
-from flodl_core.planes.nccl.collective import WARM_RUNS, Collective, Fabric
+from flodl_core.planes.nccl.collective import Collective, Fabric
 from flodl_core.planes.nccl.parts import CountClaim
 from flodl_core.planes.segment import F64
-from flodl_core.reduce.mass import gamma_mass, is_realized
+from flodl_core.reduce.mass import gamma_mass, mover_mass
 
 _PARTS_A_RANK: Final = 3
 
@@ -34,12 +32,14 @@ class Count:
 
     Attributes:
         mine: of this rank.
-        realized: whether anybody brings anything.
+        mass: of all that is brought.
+        movers: how many ranks bring anything.
         flags: how many ranks have each parameter segment unfrozen.
     """
 
     mine: RankTally
-    realized: bool
+    mass: float
+    movers: float
     flags: F64
 
 
@@ -51,32 +51,13 @@ class CountVector:
         rank: of this process, in the world as it formed.
         world_size: ranks of that world.
         segments: parameter segments.
-        has_buffers: whether `share` is wanted.
-
-    Attributes:
-        factor: by which this rank's parameters enter the sum, f32 on the device.
-        share: by which its buffers do, likewise.
     """
 
-    def __init__(
-        self, fabric: Fabric, rank: Rank, *, world_size: int, segments: int, has_buffers: bool
-    ) -> None:
+    def __init__(self, fabric: Fabric, rank: Rank, *, world_size: int, segments: int) -> None:
         self._rank, self._world = rank, world_size
-        self._has_buffers = has_buffers
-        self._flags = slice(_PARTS_A_RANK * world_size, None)
+        self._healths = slice(2 * world_size, _PARTS_A_RANK * world_size)
         self._numbers = fabric.mirror(_PARTS_A_RANK * world_size + segments)
-        self._masses = self._numbers.device[2 * world_size : self._flags.start]
-        self._mass = self._masses[rank]
-        self._weights = torch.zeros_like(self._masses)
-        self._weight = self._weights[rank]
-        self._total, self._movers = torch.zeros_like(self._mass), torch.zeros_like(self._mass)
-        self._moved = torch.zeros_like(self._masses, dtype=torch.bool)
-        self.factor = torch.zeros_like(self._mass, dtype=torch.float32)
-        self.share = torch.zeros_like(self.factor)
-        self._weigh_again = fabric.repeated(self._weigh)
-        with fabric.syncing():
-            for _ in range(WARM_RUNS):
-                self._weigh_again()  # a kernel's first launch waits for those that wait for peers
+        self._health = self._numbers.device[2 * world_size + rank]
 
     def send(self, claim: CountClaim, sick: torch.Tensor) -> None:
         """Enqueue the way of this rank's own numbers to the device.
@@ -89,37 +70,26 @@ class CountVector:
         vector[:] = 0.0
         vector[self._rank] = claim.n
         vector[world + self._rank] = claim.samples
-        vector[2 * world + self._rank] = gamma_mass(claim.n, claim.gamma)
-        vector[self._flags] = claim.unfrozen
+        vector[self._healths.stop :] = claim.unfrozen
         self._numbers.send()
-        self._mass.add_(sick)
+        self._health.copy_(sick)
 
     def sum(self, comm: Collective) -> None:
-        """Enqueue COUNT, the way back of what came, and what follows of it on the device."""
+        """Enqueue COUNT, and the way back of what came."""
         comm.sum_plain(self._numbers.device)
         self._numbers.fetch()
-        comm.then(self._weigh_again)
 
     def read(self, gamma: float) -> Count:
         """Return what came, once a mark behind `sum` is done."""
         found: F64 = self._numbers.fetched.copy()
-        masses = found[2 * self._world : self._flags.start]
-        declared = ~np.isfinite(masses)
-        masses[:] = declared
+        health = found[self._healths]
+        declared = ~np.isfinite(health)
+        health[:] = declared
         found[: self._world][declared] = 0.0
         tallies = tallies_of(found, self._world, map(Rank, range(self._world)))
-        mass = math.fsum(gamma_mass(tally.n, gamma) for tally in tallies)
         return Count(
             mine=tallies[self._rank],
-            realized=is_realized(mass),
+            mass=math.fsum(gamma_mass(tally.n, gamma) for tally in tallies),
+            movers=math.fsum(mover_mass(tally.n) for tally in tallies),
             flags=flags_of(found, self._world),
         )
-
-    def _weigh(self) -> None:
-        torch.nan_to_num(self._masses, 0.0, out=self._weights)
-        torch.sum(self._weights, 0, out=self._total)
-        torch.div(self._weight, self._total, out=self.factor)
-        if self._has_buffers:
-            torch.gt(self._weights, 0.0, out=self._moved)
-            torch.sum(self._moved, 0, dtype=torch.float64, out=self._movers)
-            torch.reciprocal(self._movers, out=self.share)

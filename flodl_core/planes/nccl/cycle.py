@@ -37,7 +37,7 @@ from flodl_core.planes.nccl.collective import (
     Mark,
     Mirror,
 )
-from flodl_core.planes.nccl.count import CountVector
+from flodl_core.planes.nccl.count import Count, CountVector
 from flodl_core.planes.nccl.keeper import FormedSession, SessionBrokenError, SessionKeeper
 from flodl_core.planes.nccl.parts import CountClaim, CycleEnd, RankRegions, pairs_of
 from flodl_core.planes.nccl.trace import CollectiveTrace
@@ -45,6 +45,7 @@ from flodl_core.planes.nccl.waiting import looks
 from flodl_core.planes.segment import F64
 from flodl_core.reduce.buckets import Run, active_segments, active_spans, buffer_spans
 from flodl_core.reduce.divergence import Divergence, triple_of_sums
+from flodl_core.reduce.mass import gamma_mass, is_realized, mover_mass
 from flodl_core.reduce.outer import OuterAvg, OuterRule
 
 
@@ -100,7 +101,6 @@ class CollectiveCycle:
             self.rank,
             world_size=self.world_size,
             segments=len(self.geometry.params),
-            has_buffers=self.regions.buffers.numel() > 0,
         )
 
     @property
@@ -137,12 +137,12 @@ class CollectiveCycle:
             yield from self._wait(self._enter_count(claim, formed), formed)
             count = self._counts.read(claim.gamma)
             self.on_counted(count.mine)
-            if not count.realized:
+            if not is_realized(count.mass):
                 self._keep_own(is_well=not count.mine.declared)
                 self._complete(formed, claim.cycle, None)
                 return CycleEnd(cycle=claim.cycle, outcome=SyncOutcome.UNREALIZED)
             spans = self._spans_of(claim.cycle, count.flags)
-            for entered in self._enter_sums(claim.cycle, spans, formed, moves=count.mine.n > 0):
+            for entered in self._enter_sums(claim, count, spans, formed):
                 yield from self._wait(entered, formed)
             self._complete(formed, claim.cycle, count.flags)
             return self._adopt(claim.cycle, spans, declared=count.mine.declared)
@@ -269,22 +269,25 @@ class CollectiveCycle:
         return self._spans[key]
 
     def _enter_sums(
-        self, cycle: Cycle, spans: tuple[Run, ...], formed: FormedSession, *, moves: bool
+        self, claim: CountClaim, count: Count, spans: tuple[Run, ...], formed: FormedSession
     ) -> list[_Entered]:
         """Enqueue PARAM and BUFFER, as far as there is anything for them."""
-        regions, counts = self.regions, self._counts
+        regions, n = self.regions, count.mine.n
         self.keeper.risk(is_damaged=regions.in_place)
         self.holds_consensus = False
-        params = pairs_of(regions.params, regions.kept_params, spans, moves=moves)
+        params = pairs_of(regions.params, regions.kept_params, spans, moves=n > 0)
         runs = buffer_spans(self.geometry)
-        buffers = pairs_of(regions.buffers, regions.kept_buffers, runs, moves=moves)
-        parts = (("PARAM", params, counts.factor), ("BUFFER", buffers, counts.share))
+        buffers = pairs_of(regions.buffers, regions.kept_buffers, runs, moves=n > 0)
+        parts = (
+            ("PARAM", params, gamma_mass(n, claim.gamma) / count.mass),
+            ("BUFFER", buffers, mover_mass(n) / count.movers),
+        )
         return [
             self._enter(
                 name,
                 formed,
                 lambda comm, pairs=pairs, factor=factor: comm.sum_scaled(pairs, factor),  # type: ignore[misc]
-                cycle=cycle,
+                cycle=claim.cycle,
             )
             for name, pairs, factor in parts
             if pairs

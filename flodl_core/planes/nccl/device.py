@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from flodl_core.planes.nccl.collective import (
     UID_BYTES,
-    WARM_RUNS,
     Collective,
     CollectiveError,
     CommState,
@@ -35,7 +35,9 @@ LAUNCH_S: Final[Seconds] = 300.0
 first collective connects its members, of which one may be in a batch as long as ranks may have;
 who waits for a dead one is told to give up."""
 
+_KEPT_OPS: Final = 8
 _KEPT_MARKS: Final = 4
+_RECORDED_RUN: Final = 3
 _SUCCESS: Final = 0
 _IN_PROGRESS: Final = 7
 _FIX: Final = "pip install 'flodl[nccl]' on this host, or train with --mode cpu_cadence"
@@ -148,7 +150,7 @@ class _Repeated:
 
     def __call__(self) -> None:
         self._runs += 1
-        if self._runs == WARM_RUNS and not self._why_not:
+        if self._runs == _RECORDED_RUN and not self._why_not:
             self._record()
         if self._graph is None:
             self._work()
@@ -217,7 +219,7 @@ class DeviceCollective:
             library.UniqueId.from_bytes(uid),
             library.NCCLConfig(blocking=False),
         )
-        self._ops: dict[int, tuple[Any, torch.Tensor]] = {}
+        self._ops: dict[float, Any] = {}
         self._is_aborted = False
         self._is_given_up = False
 
@@ -230,7 +232,7 @@ class DeviceCollective:
             return CommState.READY
         return CommState.IN_PROGRESS if code == _IN_PROGRESS else CommState.FAILED
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
+    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
         """Enqueue a weighted sum of each pair, in one launch."""
         op = self._weighing(factor)
         if len(pairs) == 1:
@@ -254,10 +256,6 @@ class DeviceCollective:
         """Enqueue a broadcast in place."""
         self._launch(lambda: self._comm.broadcast(values, values, root, stream=self._stream))
 
-    def then(self, work: Callable[[], None]) -> None:
-        """Enqueue it: one stream has all."""
-        work()
-
     def give_up(self) -> None:
         """Have `_launch` raise at its next look."""
         self._is_given_up = True
@@ -268,14 +266,18 @@ class DeviceCollective:
             self._is_aborted = True
             self._comm.abort()
 
-    def _weighing(self, factor: torch.Tensor) -> Any:  # noqa: ANN401 - the library's own
-        """Return the operator that reads a factor when its collective runs."""
-        where = factor.data_ptr()
-        if where not in self._ops:
+    def _weighing(self, factor: float) -> Any:  # noqa: ANN401 - the library's own
+        """Return the operator of a factor; the newest few are kept."""
+        op = self._ops.pop(factor, None)
+        if op is None:
+            scalar = np.array([factor], dtype=np.float32)
             made: list[Any] = []
-            self._launch(lambda: made.append(self._comm.create_pre_mul_sum(factor)))
-            self._ops[where] = (made[0], factor)
-        return self._ops[where][0]
+            self._launch(lambda: made.append(self._comm.create_pre_mul_sum(scalar)))
+            op = made[0]
+            while len(self._ops) >= _KEPT_OPS:
+                self._ops.pop(next(iter(self._ops))).close()
+        self._ops[factor] = op
+        return op
 
     def _launch(self, enqueue: Callable[[], object]) -> None:
         """Call the library and wait until it has launched that.

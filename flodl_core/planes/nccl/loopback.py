@@ -165,7 +165,7 @@ class LoopbackCollective:
         """Return READY once every member is here."""
         return self._state
 
-    def sum_scaled(self, pairs: Sequence[Pair], factor: torch.Tensor) -> None:
+    def sum_scaled(self, pairs: Sequence[Pair], factor: float) -> None:
         """Enqueue a weighted sum of each pair."""
         kept = tuple(pairs)
 
@@ -179,7 +179,7 @@ class LoopbackCollective:
 
     def sum_plain(self, values: torch.Tensor) -> None:
         """Enqueue a sum in place."""
-        self.sum_scaled(((values, values),), torch.ones(()))
+        self.sum_scaled(((values, values),), 1.0)
 
     def broadcast(self, values: torch.Tensor, root: int) -> None:
         """Enqueue a broadcast in place."""
@@ -189,10 +189,6 @@ class LoopbackCollective:
             sent = values.numpy() if root == self._place else values.numpy()[:0]
             values.copy_(torch.from_numpy(self._exchange(_SEND, sent, values.numel())))
 
-        self._enqueue(work)
-
-    def then(self, work: Callable[[], None]) -> None:
-        """Enqueue it."""
         self._enqueue(work)
 
     def give_up(self) -> None:

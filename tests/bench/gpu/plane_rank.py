@@ -39,7 +39,6 @@ class Rig:
         self.rank, self.size, self.conn = rank, size, conn
         self.fabric = make_fabric(rank, loopback=loopback)
         self.member = Member(rank, size, self.fabric, geometry_of((64,)))
-        self.equal = torch.tensor(1.0 / size, device=self.fabric.device)
         self.cycle = 0
         self.marks: list[tuple[str, float]] = []
 
@@ -174,12 +173,11 @@ class Rig:
     def bare(self, times: int) -> float:
         """Return the milliseconds of one all-reduce among so many in a row."""
         regions = self.member.regions
-        factor = self.equal
         self.settle()
         began = clock.now()
         for _ in range(times):
             with self.member.formed().using() as comm, self.fabric.syncing():
-                comm.sum_scaled([(regions.params, regions.kept_params)], factor)
+                comm.sum_scaled([(regions.params, regions.kept_params)], 1.0 / self.size)
         mark = self.fabric.mark()
         for _ in looks():
             if mark.is_done():
