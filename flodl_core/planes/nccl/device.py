@@ -10,6 +10,7 @@ TCP between them, and nothing encrypts it.
 """
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -161,15 +162,44 @@ class _Repeated:
         """Record the work; where this torch and driver cannot, nothing is recorded any more."""
         graph = torch.cuda.CUDAGraph()
         try:
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                self._work()
-            finally:
-                graph.capture_end()
+            with _no_collection():
+                graph.capture_begin(capture_error_mode="thread_local")
+                try:
+                    self._work()
+                finally:
+                    graph.capture_end()
         except RuntimeError as error:
-            self._why_not.append(str(error))
+            self._why_not.append(str(error.__context__ or error))
+            _clear_up(graph)
             return
         self._graph = graph
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no garbage inside: a graph that is thrown away meanwhile spoils a recording."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _clear_up(graph: torch.cuda.CUDAGraph) -> None:
+    """Take away what a refused recording leaves: a pool that is open, an error not yet told.
+
+    With the first, torch gives memory back late; with the second, whatever this thread does
+    next on the GPU fails for it.
+    """
+    device = torch.cuda.current_device()
+    for step in (
+        lambda: torch._C._cuda_endAllocateToPool(device, graph.pool()),
+        lambda: torch.zeros(1, device=device),
+    ):
+        with contextlib.suppress(RuntimeError):
+            step()
 
 
 class _PinnedMirror:

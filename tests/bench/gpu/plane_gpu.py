@@ -164,6 +164,7 @@ def lose_one(cohort: Cohort, name: str, *, session: int, looked: bool) -> None:
     said = {
         "left": len(cohort.alive),
         "kept": all(one.get("kept") for one in survivors),
+        "failed": [one["failed"] for one in survivors if "failed" in one],
         "formed_s": formed,
         "next_average_s": clock.now() - died,
         "right": all(one["inside_bound"] for one in found),
