@@ -10,115 +10,18 @@ JSON object a line.
 import argparse
 import json
 import os
-import select
 import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file
+from whole_run import HERE, LONG_S, Crowd, Run, left_on_gpus, tell
 
 from flodl_core.net import clock
 
-HERE = Path(__file__).resolve().parent
-FLODL = [sys.executable, "-m", "flodl_core.cli.main", "headless"]
-LONG_S = 120.0
 BATCH = 8
-STOPPED = 4
-
-
-def tell(what: str, said: object) -> None:
-    """Print one line."""
-    print(json.dumps({"what": what, "said": said}), flush=True)
-
-
-class Run:
-    """One run in a directory of its own."""
-
-    def __init__(self, *words: str, **extra: str) -> None:
-        self.place = Path(tempfile.mkdtemp(prefix="flodl-gpu-"))
-        self.process = subprocess.Popen(
-            [*FLODL, "--port", "0", *words, "--json"],
-            cwd=self.place,
-            env={**os.environ, **extra},
-            stdout=(self.place / "out.jsonl").open("wb"),
-            stderr=(self.place / "err.txt").open("wb"),
-        )
-
-    @property
-    def directory(self) -> Path:
-        """The run's own directory."""
-        return next((self.place / "runs").iterdir())
-
-    def finish(self) -> int:
-        """Wait for the end; return the exit code."""
-        try:
-            return self.process.wait(LONG_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return -1
-
-    def story(self) -> str:
-        """The end of what it said."""
-        said = (self.place / "err.txt").read_text()[-1500:]
-        return said + (self.place / "out.jsonl").read_text()[-1500:]
-
-    def cycle(self) -> int:
-        """The newest cycle that it told of; 0 before the first."""
-        rows = self.windows() if (self.place / "runs").exists() else []
-        return rows[-1]["cycle"] if rows else 0
-
-    def go_on(self, cycles: int) -> int:
-        """Wait until it has averaged so many times more; return its newest cycle."""
-        seen, began = self.cycle(), clock.now()
-        while self.cycle() < seen + cycles and self.process.poll() is None:
-            if clock.now() > began + LONG_S / 2:
-                break
-            select.select([], [], [], 0.05)
-        return self.cycle()
-
-    def mode(self) -> str:
-        """The mode that it trained in."""
-        rows = [json.loads(line) for line in (self.place / "out.jsonl").read_text().splitlines()]
-        modes = [row["state"]["run"]["mode"] for row in rows if row.get("event") == "state"]
-        return modes[-1] if modes else ""
-
-    def said(self) -> list[str]:
-        """Its alerts and its end, in its own words."""
-        lines = (self.place / "out.jsonl").read_text().splitlines()
-        rows = [json.loads(line) for line in lines if line.startswith("{")]
-        return [
-            row["text"] for row in rows if row.get("event") in ("alert", "saved", "nccl_session")
-        ]
-
-    def windows(self) -> list[dict[str, Any]]:
-        """The records of its windows."""
-        rows = []
-        for path in sorted(self.directory.rglob("*.jsonl")):
-            for line in path.read_text().splitlines():
-                row = json.loads(line)
-                if row.get("kind") == "window" and "samples_done" in row.get("row", {}):
-                    rows.append(row["row"])
-        return rows
-
-    def rate(self) -> float | None:
-        """Samples a second, from a quarter of its windows on to the last one."""
-        rows = self.windows()
-        if len(rows) < 4:
-            return None
-        first, last = rows[len(rows) // 4], rows[-1]
-        return (last["samples_done"] - first["samples_done"]) / (
-            last["uptime_s"] - first["uptime_s"]
-        )
-
-    def values(self) -> dict[str, torch.Tensor]:
-        """The tensors of its bundle."""
-        return load_file(next((self.directory / "checkpoints").glob("*.safetensors")))
 
 
 def same(ranks: int) -> None:
@@ -208,76 +111,15 @@ def gpt(ranks: int, path: Path, samples: int) -> None:
     tell("ddp, again", baseline(ranks, path))  # a host's own speed may have changed meanwhile
 
 
-class Crowd:
-    """A run of `digits` on NCCL; ranks that outnumber the GPUs share one, each as a host."""
-
-    def __init__(self, ranks: int, *words: str) -> None:
-        self.agents: list[subprocess.Popen[bytes]] = []
-        common = ("--mode", "nccl_cadence", "--epochs", "100000", *words)
-        if ranks <= torch.cuda.device_count():
-            self.run = Run("digits", "--ranks", str(ranks), *common)
-            return
-        where = ("--devices", "cuda:0", "--nccl-interface", "lo")
-        port, job = free_port(), f"{HERE / 'crowd_job.py'}:job"
-        alone = ("--ranks", "1", "--target-ranks", str(ranks), "--port", str(port))
-        self.run = Run(job, *alone, *where, *common)
-        wait_for(port)
-        for number in range(1, ranks):
-            place = self.run.place / f"host{number}"
-            place.mkdir()
-            mine = ("--host", place.name, "--job", job)
-            agent = subprocess.Popen(
-                [*FLODL[:-1], "join", f"127.0.0.1:{port}", *mine, *where],
-                cwd=place,
-                stdout=(place / "out.txt").open("wb"),
-                stderr=subprocess.STDOUT,
-            )
-            self.agents.append(agent)
-
-    def finish(self) -> int:
-        """Wait for every end; return the launcher's exit code."""
-        code = self.run.finish()
-        for agent in self.agents:
-            try:
-                agent.wait(20)
-            except subprocess.TimeoutExpired:
-                agent.kill()
-        return code
-
-    def story(self, code: int) -> list[str]:
-        """What it said; all of the end if that is not as it should be."""
-        if code == STOPPED:
-            return self.run.said()
-        places = self.run.place.glob("host*/out.txt")
-        return [self.run.story(), *(place.read_text()[-500:] for place in places)]
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
-
-
-def wait_for(port: int) -> None:
-    """Wait until somebody listens there."""
-    began = clock.now()
-    while clock.now() < began + LONG_S / 2:
-        with socket.socket() as sock:
-            if sock.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        select.select([], [], [], 0.2)
-
-
 def kill(ranks: int) -> None:
     """Kill ranks one by one until one is left."""
-    crowd = Crowd(ranks)
+    crowd = Crowd(ranks, "--epochs", "100000")
     run = crowd.run
     deaths: list[dict[str, Any]] = []
     for rank in reversed(range(1, ranks)):
         run.go_on(5)
         began = clock.now()
-        for pid in _pids_of(f"rank{rank}"):
+        for pid in run.pids("rank", f"rank{rank}"):
             os.kill(pid, signal.SIGKILL)
         deaths.append({"left": rank})
         if rank > 1:
@@ -289,11 +131,11 @@ def kill(ranks: int) -> None:
 
 def stop(ranks: int) -> None:
     """Stop a rank; the others go on without it. Wake it: it is told, and exits."""
-    crowd = Crowd(ranks, "--heartbeat-timeout-s", "5")
+    crowd = Crowd(ranks, "--epochs", "100000", "--heartbeat-timeout-s", "5")
     run = crowd.run
     run.go_on(5)
     began = clock.now()
-    pids = _pids_of(f"rank{ranks - 1}")
+    pids = run.pids("rank", f"rank{ranks - 1}")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     said: dict[str, Any] = {"next_cycle": run.go_on(2), "s": clock.now() - began}
@@ -306,27 +148,6 @@ def stop(ranks: int) -> None:
     run.process.send_signal(signal.SIGTERM)
     said["code"] = code = crowd.finish()
     tell("stop", {**said, "story": crowd.story(code), "left": left_on_gpus()})
-
-
-def left_on_gpus() -> list[str]:
-    """What still uses a GPU, as the driver says."""
-    words = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=20).stdout.split("\n")
-    except OSError:
-        return ["no nvidia-smi"]
-
-
-def _pids_of(name: str) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"flodl_core.roles.rank" in words and name.encode() in words:
-            found.append(int(path.parent.name))
-    return found
 
 
 def main() -> None:
