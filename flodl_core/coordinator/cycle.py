@@ -99,6 +99,7 @@ class _Pending:
 
     cycle: Cycle
     since: Seconds
+    entered_at: Seconds
     boundary_wait_ms: Milliseconds = 0.0
     tallies: tuple[RankTally, ...] = ()
     realized: bool = False
@@ -153,6 +154,16 @@ class CycleMachine:
         return self._pending.since if self._pending else None
 
     @property
+    def entered_at(self) -> Seconds | None:
+        """When the newest of its ranks came to the cycle under way, or was lost to it."""
+        return self._pending.entered_at if self._pending else None
+
+    def note_entry(self, now: Seconds) -> None:
+        """A rank has come out of its batch to the cycle under way, or will not come at all."""
+        if self._pending is not None:
+            self._pending.entered_at = now
+
+    @property
     def boundary_wait_ms(self) -> Milliseconds:
         """How long after the trigger the last rank still finished a batch."""
         return self._pending.boundary_wait_ms if self._pending else 0.0
@@ -177,7 +188,7 @@ class CycleMachine:
             raise LocalProtocolError(f"a cycle was triggered in phase {self._phase}")
         cycle = Cycle(self._next)
         self._next = max(self._next, self._after) + 1
-        self._pending = _Pending(cycle=cycle, since=now)
+        self._pending = _Pending(cycle=cycle, since=now, entered_at=now)
         self.rounds_ended_at = None
         self._acknowledged_below = Rank(0)
         return cycle

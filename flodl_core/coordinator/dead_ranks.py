@@ -113,6 +113,7 @@ def _go_on_without(state: SchedulerState, record: RankRecord, now: Seconds) -> N
     if state.stage is RunStage.RENDEZVOUS:
         state.out.extend(state.rendezvous.review(now))
         return
+    state.cycle.note_entry(now)
     reclaim(state, record, now)
     hand_over_duties(state, record, now)
 

@@ -138,6 +138,7 @@ def _ready(
         )
         return
     record.ledger.seal()
+    state.cycle.note_entry(now)
     record.enter(RankPhase.TRAINING if state.runs_on else RankPhase.REDUCING, now)
 
 
@@ -160,7 +161,10 @@ def _heartbeat(
 ) -> None:
     if record.alive:
         lasted_s = message.phase_s if math.isfinite(message.phase_s) else 0.0
+        kept_waiting = state.keeps_cycle_waiting(record.rank)
         record.enter(message.phase, now - max(0.0, lasted_s))
+        if kept_waiting and not state.keeps_cycle_waiting(record.rank):
+            state.cycle.note_entry(now)
         record.activity = message.activity
 
 

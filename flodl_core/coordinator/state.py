@@ -20,7 +20,7 @@ from flodl_core.coordinator.aggregation import EpochTotals
 from flodl_core.coordinator.cadence import Cadence
 from flodl_core.coordinator.callback_desk import CallbackDesk, EvalWait
 from flodl_core.coordinator.ceiling import Ceiling
-from flodl_core.coordinator.cohort import Cohort
+from flodl_core.coordinator.cohort import Cohort, RankRecord
 from flodl_core.coordinator.cycle import CycleMachine, CyclePhase
 from flodl_core.coordinator.effects import (
     Announce,
@@ -34,11 +34,12 @@ from flodl_core.coordinator.epochs import EpochBook
 from flodl_core.coordinator.events import RoundEnded, StopRequested
 from flodl_core.coordinator.facts import EpochFacts, ResumePoint
 from flodl_core.coordinator.gate import GateVerdict
+from flodl_core.coordinator.ledger import LedgerPhase
 from flodl_core.coordinator.nccl_sessions import NcclSessions
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.saves import SaveDesk
 from flodl_core.coordinator.settings import CoordinatorSettings
-from flodl_core.ids import HostName, Mode, Rank, SaveReason
+from flodl_core.ids import HostName, Mode, Rank, RankPhase, SaveReason
 from flodl_core.machines import Note, NoteValue
 from flodl_core.messages.job import Envelope, RunSpec
 from flodl_core.units import Milliseconds, Seconds
@@ -46,6 +47,7 @@ from flodl_core.units import Milliseconds, Seconds
 SYNC_WINDOW_BATCHES = 1
 _RECENT_COMMITS = 64
 _KEPT_EPOCHS = 1000
+_IN_BATCH = (RankPhase.DATA, RankPhase.TRAINING, RankPhase.BUSY)
 
 
 class RunStage(StrEnum):
@@ -300,11 +302,25 @@ class SchedulerState:
         """Whether the rank could be in a batch now."""
         if self.stage is not RunStage.TRAINING or self.cycle.pending:
             return False
-        if self.evaluation is not None and self.evaluation.target == rank:
+        record = self.cohort[rank]
+        return self._owes_batch(record, record.ledger.open_batches)
+
+    def keeps_cycle_waiting(self, rank: Rank) -> bool:
+        """Whether the cycle under way waits for a batch of that rank, by the rank's own word."""
+        if self.stage is not RunStage.TRAINING or not self.cycle.pending:
             return False
         record = self.cohort[rank]
-        window_open = self.runs_on or record.ledger.open_batches < record.planned_batches
-        return window_open and not record.throttled and not self.is_quiesced(rank)
+        if not record.alive or record.phase not in _IN_BATCH:
+            return False
+        is_armed = record.ledger.phase is LedgerPhase.ARMED
+        return is_armed and self._owes_batch(record, record.ledger.closing_batches)
+
+    def _owes_batch(self, record: RankRecord, done: int) -> bool:
+        """Whether a rank that has done so many batches of its window owes another."""
+        if self.evaluation is not None and self.evaluation.target == record.rank:
+            return False
+        window_open = self.runs_on or done < record.planned_batches
+        return window_open and not record.throttled and not self.is_quiesced(record.rank)
 
     def disturb(self, why: str) -> None:
         """The costs of the window under way say nothing about averaging."""

@@ -92,10 +92,13 @@ def _evict_the_stuck(state: SchedulerState, now: Seconds) -> None:
 def progress_ceiling(state: SchedulerState, rank: Rank) -> Ceiling | None:
     """The wait for this rank's next batch; None if it owes none.
 
-    A rank that writes its part of a save owes that first, under the save's own ceiling.
+    A batch that keeps a cycle waiting is owed still. A rank that writes its part of a save
+    owes that first, under the save's own ceiling.
     """
     record, save = state.cohort[rank], state.saves.current
-    if record.progress_at is None or not record.alive or not state.may_step(rank):
+    if record.progress_at is None or not record.alive:
+        return None
+    if not state.may_step(rank) and not state.keeps_cycle_waiting(rank):
         return None
     if save is not None and rank in save.owed:
         return None
@@ -105,17 +108,19 @@ def progress_ceiling(state: SchedulerState, rank: Rank) -> Ceiling | None:
 def stage_ceiling(state: SchedulerState) -> Ceiling | None:
     """What the run as a whole waits for; None if only ranks work.
 
-    A save is looked at apart, since it runs beside training.
+    A cycle is waited for from when the last of its ranks has come to it: until then each
+    batch has its own ceiling. A save is looked at apart, since it runs beside training.
     """
     if state.ending:
         return None
     if state.stage is RunStage.RENDEZVOUS:
         return state.rendezvous.ceiling
-    since = state.cycle.since
-    if since is None and state.evaluation is not None:
-        since = state.evaluation.since
-    if since is None:
-        since = state.quiet_since
+    if state.cycle.pending:
+        if any(map(state.keeps_cycle_waiting, state.cohort.alive_ranks)):
+            return None
+        since = state.cycle.entered_at
+    else:
+        since = state.quiet_since if state.evaluation is None else state.evaluation.since
     return state.ceiling(since) if since is not None else None
 
 

@@ -121,17 +121,36 @@ def _rank_waits(state: SchedulerState, now: Seconds) -> list[_Wait]:
 
 
 def _cycle_waits(state: SchedulerState) -> list[_Wait]:
-    """Ranks that a cycle waits for, each in its own part of it."""
-    stage = stage_ceiling(state)
-    if stage is None:
-        return []
-    missing = [state.cohort[rank] for rank in state.cycle.missing(state.cohort.alive_ranks)]
-    outcome = "the last commit is saved and the run ends"
-    return [
-        (record.rank, record.host, _cycle_words(record), stage, outcome)
-        for record in missing
-        if record.phase in _CYCLE_WORDS
+    """Ranks that a cycle waits for, each in its own part of it.
+
+    While others are still in their batches it waits until the first of those is given up.
+    """
+    alive = state.cohort.alive_ranks
+    missing = [
+        state.cohort[rank]
+        for rank in state.cycle.missing(alive)
+        if state.cohort[rank].phase in _CYCLE_WORDS and not state.keeps_cycle_waiting(rank)
     ]
+    stage, since = stage_ceiling(state), state.cycle.since
+    if stage is not None:
+        outcome = "the last commit is saved and the run ends"
+        return [
+            (record.rank, record.host, _cycle_words(record), stage, outcome) for record in missing
+        ]
+    first = _first_to_go(state)
+    if first is None or since is None:
+        return []
+    due, slow = first
+    ceiling, outcome = Ceiling(since, due - since), f"rank {slow} is evicted"
+    return [
+        (record.rank, record.host, _cycle_words(record), ceiling, outcome) for record in missing
+    ]
+
+
+def _first_to_go(state: SchedulerState) -> tuple[Seconds, Rank] | None:
+    """The rank that is given up first if no batch ends any more, and when."""
+    ceilings = {rank: progress_ceiling(state, rank) for rank in state.cohort.alive_ranks}
+    return min(((one.due(), rank) for rank, one in ceilings.items() if one), default=None)
 
 
 def _cycle_words(record: RankRecord) -> str:
@@ -151,14 +170,13 @@ def _held_waits(state: SchedulerState, now: Seconds) -> list[_Wait]:
     long = [(record, since) for record, since in held if now - since > shown_after]
     if not long or state.stage is not RunStage.TRAINING:
         return []
-    ceilings = {rank: progress_ceiling(state, rank) for rank in state.cohort.alive_ranks}
-    owing = [(one.due(), rank) for rank, one in ceilings.items() if one is not None]
-    if not owing:
+    first = _first_to_go(state)
+    if first is None:
         return []
-    due, first = min(owing)
-    words, outcome = "held: waiting for the batches of others", f"rank {first} is evicted"
+    due, slow = first
+    words, outcome = "held: waiting for the batches of others", f"rank {slow} is evicted"
     return [
         (record.rank, record.host, words, Ceiling(since, due - since), outcome)
         for record, since in long
-        if ceilings[record.rank] is None
+        if progress_ceiling(state, record.rank) is None
     ]

@@ -36,6 +36,8 @@ class EndOracle:
     """Ranks that a fault has touched."""
     applied: set[Action] = field(default_factory=set)
     """What has struck so far."""
+    stuck_outside_batches: bool = False
+    """Whether a rank answers and gets no further where others may wait for it in vain."""
     silent_since: dict[Rank, tuple[Seconds, Seconds]] = field(default_factory=dict)
     """Ranks that can say nothing more: since when, and how long until they must be taken out."""
     taken_out: set[Rank] = field(default_factory=set)
@@ -113,7 +115,7 @@ class EndOracle:
             or scenario.skip_share > 0
             or scenario.saved is not None,
             "stopped": any(order.kind is not None for order in scenario.orders),
-            SaveReason.REDUCE_STALL.value: hangs or Action.STICK in applied,
+            SaveReason.REDUCE_STALL.value: hangs or self.stuck_outside_batches,
             SaveReason.NON_FINITE.value: Action.POISON in applied,
             SaveReason.MAX_FAILURE_EXCEEDED.value: scenario.max_failure is not None,
             SaveReason.ALL_RANKS_LOST.value: lost_all,

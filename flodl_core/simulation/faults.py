@@ -108,6 +108,7 @@ class Faults:
                 rank.frozen = True
             case Action.STICK:
                 rank.stuck = True
+                self._ends.stuck_outside_batches |= fault.site is not Site.IN_BATCH
             case Action.RAISE:
                 rank.raise_error()
             case _:

@@ -63,6 +63,9 @@ def envelope(hosts=(("red", 2), ("blue", 1)), *, buffers=0, **numbers):
     )
 
 
+_IN_A_BATCH = RankPhase.TRAINING
+
+
 class Script:
     """A coordinator, its clock, and everything that it has said since the last look."""
 
@@ -109,22 +112,26 @@ class Script:
         return self.handle(Tick())
 
     def wait(self, seconds, *, beating=()):
-        """Let time pass as the launcher would: a tick at each deadline, heartbeats of some."""
+        """Let time pass as the launcher would: a tick at each deadline, heartbeats of some.
+
+        Those that beat are ranks, all in a batch, or a mapping of each to its phase.
+        """
+        phases = beating if isinstance(beating, dict) else dict.fromkeys(beating, _IN_A_BATCH)
         end = self.now + seconds
         said = []
         while not self.machine.ended:
             due = self.machine.deadline()
             step = min(end, due if due is not None else end)
             self.now = max(self.now, step)
-            for rank in beating:
-                said += self.tell(rank, self.heartbeat(rank))
+            for rank, phase in phases.items():
+                said += self.tell(rank, self.heartbeat(rank, phase))
             said += self.handle(Tick())
             if self.now >= end:
                 break
         return said
 
     @staticmethod
-    def heartbeat(rank, phase=RankPhase.TRAINING):
+    def heartbeat(rank, phase=_IN_A_BATCH):
         return timing.Heartbeat(rank=Rank(rank), step_count=0, phase=phase)
 
     # ranks in step

@@ -20,8 +20,9 @@ from flodl_core.coordinator.events import (
     StopKind,
     StopRequested,
 )
-from flodl_core.ids import HostName, Mode, SaveReason
+from flodl_core.ids import HostName, Mode, RankPhase, SaveReason
 
+IN_CYCLE = {0: RankPhase.REDUCING, 1: RankPhase.REDUCING}
 BOTH = pytest.mark.parametrize("mode", [Mode.CPU_SYNC, Mode.CPU_CADENCE])
 
 
@@ -124,8 +125,72 @@ def test_the_ceiling_of_a_cut_is_that_of_the_reduce(mode):
         full_window(script)
     else:
         assert sent(script.handle(CheckpointRequested("operator")), control.Cut)
-    assert not of(script.wait(300.0, beating=(0, 1)), SaveBundle)
-    assert stalled(script.wait(0.1, beating=(0, 1)), "cycle 1 is counting")
+    assert not of(script.wait(300.0, beating=IN_CYCLE), SaveBundle)
+    assert stalled(script.wait(0.1, beating=IN_CYCLE), "cycle 1 is counting")
+
+
+def cut_while_in_batches(*, batch_ms=10.0):
+    """Both ranks have done a batch and are in the next one, and the window is cut."""
+    script = world(Mode.CPU_CADENCE).start()
+    for rank in (0, 1):
+        script.batch(rank, batch_ms=batch_ms)
+        script.tell(rank, script.heartbeat(rank))
+    assert sent(script.handle(CheckpointRequested("operator")), control.Cut)
+    return script
+
+
+def test_a_batch_that_keeps_an_average_waiting_has_the_ceiling_of_a_batch():
+    script = cut_while_in_batches()
+    script.wait(10.0, beating=(0, 1))
+    script.ready(0, 1, n=1, samples=2)
+    phases = {0: RankPhase.REDUCING, 1: RankPhase.TRAINING}
+    assert not of(script.wait(290.0, beating=phases), (EvictRank, SaveBundle))
+    said = script.wait(0.1, beating=phases)
+    assert [one.rank for one in of(said, EvictRank)] == [1]
+    assert (
+        "finished no batch for 300 s (ceiling 300 s, phase training)"
+        in of(said, EvictRank)[0].reason
+    )
+    # the average goes on among the others, and has its whole ceiling from there on
+    assert not of(script.wait(299.0, beating=IN_CYCLE), SaveBundle)
+    script.rounds(1, [tally(0, n=1, samples=2)])
+    assert sent(script.ack(0, 1), control.Checkpoint), "the save for which the window was cut"
+
+
+def test_without_the_others_an_average_has_its_whole_ceiling_again():
+    script = cut_while_in_batches()
+    script.wait(10.0, beating=(0, 1))
+    script.ready(0, 1, n=1, samples=2)
+    phases = {0: RankPhase.REDUCING, 1: RankPhase.TRAINING}
+    assert of(script.wait(290.1, beating=phases), EvictRank)
+    assert not of(script.wait(299.9, beating=phases), SaveBundle)
+    assert stalled(
+        script.wait(0.2, beating=phases), "cycle 1 is counting; not acknowledged by ranks: 0"
+    )
+
+
+@pytest.mark.parametrize("comes", ["ready", "heartbeat"])
+def test_an_average_has_its_ceiling_from_when_the_last_rank_came_to_it(comes):
+    script = cut_while_in_batches(batch_ms=60_000.0)  # of which 20 are the ceiling of the next
+    script.wait(1.0, beating=(0, 1))
+    script.ready(0, 1, n=1, samples=2)
+    phases = {0: RankPhase.REDUCING, 1: RankPhase.TRAINING}
+    assert not of(script.wait(1000.0, beating=phases), (EvictRank, SaveBundle))
+    if comes == "ready":
+        script.ready(1, 1, n=1, samples=2)
+    else:
+        script.tell(1, script.heartbeat(1, RankPhase.REDUCING))
+    assert not of(script.wait(299.9, beating=IN_CYCLE), (EvictRank, SaveBundle))
+    assert stalled(script.wait(0.2, beating=IN_CYCLE), "not acknowledged by ranks: 0, 1")
+
+
+def test_a_rank_whose_window_is_done_owes_no_batch_whatever_it_says():
+    script = world(Mode.CPU_CADENCE).start()
+    full_window(script)
+    assert not of(script.wait(300.0, beating=(0, 1)), (EvictRank, SaveBundle))
+    said = script.wait(0.1, beating=(0, 1))
+    assert not of(said, EvictRank)
+    assert stalled(said, "cycle 1 is counting")
 
 
 @BOTH
@@ -209,8 +274,8 @@ def test_a_host_that_drains_in_vain_is_bounded_by_the_reduce(mode):
     script.handle(DrainRequested(HostName("blue"), "operator"))
     if mode is Mode.CPU_SYNC:
         full_window(script)
-    script.wait(300.0, beating=(0, 1))
-    assert stalled(script.wait(0.2, beating=(0, 1)), "cycle 1 is counting")
+    script.wait(300.0, beating=IN_CYCLE)
+    assert stalled(script.wait(0.2, beating=IN_CYCLE), "cycle 1 is counting")
 
 
 @BOTH

@@ -17,7 +17,7 @@ def test_a_stall_names_the_collective_that_each_rank_is_in() -> None:
         script.tell(rank, timing.NcclSessionFormed(rank=Rank(rank), session=Session(0)))
     for rank in range(2):
         script.batch(rank)
-    script.heartbeat = lambda rank: timing.Heartbeat(
+    script.heartbeat = lambda rank, _phase: timing.Heartbeat(
         rank=Rank(rank),
         step_count=1,
         phase=RankPhase.REDUCING,
@@ -37,7 +37,7 @@ def test_a_wait_shows_the_session_and_the_collective_that_it_is_for() -> None:
     script.tell(1, timing.NcclSessionFormed(rank=Rank(1), session=Session(0)))
     for rank in range(2):
         script.batch(rank)
-    script.heartbeat = lambda rank: timing.Heartbeat(
+    script.heartbeat = lambda rank, _phase: timing.Heartbeat(
         rank=Rank(rank), step_count=1, phase=RankPhase.REDUCING, activity="COUNT #1"
     )
     script.wait(10, beating=(0, 1))

@@ -7,6 +7,8 @@ import pytest
 from aftermath import check_each_once, logged, meta_of
 from harness import LONG_S
 
+from flodl_core.roles.stand_in import STAND_IN
+
 pytestmark = [
     pytest.mark.processes,
     pytest.mark.chaos,
@@ -65,6 +67,29 @@ def test_a_step_a_dataset_a_collate_and_a_scheduler_that_hang_are_named_and_evic
         assert f"phase {PHASES[rank]}" in record["error"]
     assert any("in a batch: waiting for its data" in text for text in run.texts("wait"))
     assert logged(run.directory, "launcher", "wait ")
+
+
+@pytest.mark.parametrize("mode", ["cpu_cadence", "nccl_cadence"])
+def test_a_step_that_hangs_while_the_others_average_without_it_costs_its_rank_only(launch, mode):
+    passes, samples = 1, 6_000
+    words = hangs("--ranks", "3", "--mode", mode, step_of=1, at=40, samples=samples)
+    run = launch(*words, extra={STAND_IN: "1"})
+    alert = run.until_lost(1)
+    # the others have cut the window, which this rank kept waiting
+    assert "finished no batch for 8 s (ceiling 8 s, phase training)" in alert
+    assert run.finish() == 0
+    cuts = [row["text"] for row in events(run.directory, "window_cut")]
+    assert any("rank 1 " in text and "is late" in text for text in cuts)
+    check_each_once(
+        run.directory / "samples.jsonl", samples=samples, each_pass=samples, passes=passes
+    )
+    stacks = {row["rank"]: row["text"] for row in events(run.directory, "stack")}
+    assert list(stacks) == [1]
+    assert "step (hanging_job.py:" in stacks[1]
+    waits = {row["text"].split(", for")[0] for row in events(run.directory, "wait")}
+    assert "rank 1: in a batch: computing" in waits
+    assert any("rank 0: reduce: waiting for the average" in text for text in waits)
+    assert run.summary["alerts"] == {"rank_lost": 1}
 
 
 @pytest.mark.parametrize("place", ["metric", "report"])
