@@ -28,6 +28,7 @@ ORPHANS_S = 90.0
 LONG = 20
 LEARNT = 0.95
 """Accuracy that the recipe reaches in so many passes at the latest."""
+NOT_THERE = ([], ["spawning"], ["joining"])
 Said = dict[str, Any]
 
 
@@ -52,16 +53,30 @@ def killed(role: str, ranks: int) -> Said:
     return go_on_and_stop(crowd, told)
 
 
-def forming(delay_s: float, ranks: int) -> Said:
-    """A rank is killed before the first average."""
+def gathering(ranks: int) -> Said:
+    """A rank is killed before it has said that it is there: the run fails by name."""
     crowd = Crowd(ranks, *ENDLESS, *CEILINGS)
     last = f"rank{ranks - 1}"
     wait_until(lambda: bool(crowd.run.pids("rank", last)), LONG_S)
-    select.select([], [], [], delay_s)
     for pid in crowd.run.pids("rank", last):
         os.kill(pid, signal.SIGKILL)
+    code = crowd.finish()
+    wait_until(lambda: not crowd.run.pids(), 20.0)
+    said = {"code": code, "reason": crowd.run.summary().get("reason"), "left": crowd.run.pids()}
+    is_right = said["reason"] == "rendezvous_failed" and not said["left"]
+    return {"right": is_right, **said, "story": crowd.story(code, code)}
+
+
+def forming(delay_s: float, ranks: int) -> Said:
+    """A rank is killed between its Hello and the first average: the others go on."""
+    crowd = Crowd(ranks, *ENDLESS, *CEILINGS)
+    wait_until(lambda: crowd.run.states()[-1:] not in NOT_THERE, LONG_S)
+    select.select([], [], [], delay_s)
+    seen = crowd.run.states()
+    for pid in crowd.run.pids("rank", f"rank{ranks - 1}"):
+        os.kill(pid, signal.SIGKILL)
     told = wait_for_loss(crowd)
-    return {"cycle_when_lost": crowd.run.cycle(), **go_on_and_stop(crowd, told)}
+    return {"states": seen, **go_on_and_stop(crowd, told)}
 
 
 def launcher(ranks: int) -> Said:
@@ -111,7 +126,7 @@ def wait_until(is_so: Callable[[], bool], limit_s: float) -> bool:
     while not is_so():
         if clock.now() > began + limit_s:
             return False
-        select.select([], [], [], 0.05)
+        select.select([], [], [], 0.01)
     return True
 
 
@@ -149,8 +164,9 @@ ATTACKS: dict[str, Callable[[int, int], Said]] = {
     },
     "relay": lambda ranks, _: killed("relay", ranks),
     "agent": lambda ranks, _: killed("agent", ranks),
-    "forming": lambda ranks, _: forming(0.5, ranks),
-    "forming-later": lambda ranks, _: forming(3.0, ranks),
+    "gathering": lambda ranks, _: gathering(ranks),
+    "forming": lambda ranks, _: forming(0.0, ranks),
+    "forming-later": lambda ranks, _: forming(0.4, ranks),
     "launcher": lambda ranks, _: launcher(ranks),
     "resume": resumed,
 }

@@ -90,7 +90,7 @@ def graphed_step() -> Callable[[StepContext, Batch], torch.Tensor]:
             held_labels.copy_(labels)
             graph.replay()
         else:
-            loss = run(ctx, images, labels)
+            loss = run(ctx, images, labels).detach()  # what holds no graph of autograd's
             warm -= 1
             if warm == 0:
                 graphs.append(record(ctx, images, labels))

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,16 @@ class Run:
         """Its alerts and its end, in its own words."""
         told = ("alert", "saved", "nccl_session")
         return [row["text"] for row in self.rows() if row.get("event") in told]
+
+    def states(self) -> list[str]:
+        """What each rank is doing now; nothing if the launcher does not answer."""
+        try:
+            port = int((self.directory / "port").read_text())
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/state.json", timeout=5) as answer:
+                document = json.load(answer)
+        except (OSError, ValueError):
+            return []
+        return [rank["state"] for rank in document["ranks"]]
 
     def summary(self) -> dict[str, Any]:
         """What it says at its end; nothing if it did not."""
