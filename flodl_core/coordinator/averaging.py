@@ -342,7 +342,7 @@ def _release(state: SchedulerState, cycle: Cycle, now: Seconds, *, initial: bool
         drains.dismiss(state, now)
     if at_rest and state.saves.is_due(now):
         ask_for_save(state, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, now)
-    elif initial:
+    elif initial or (at_rest and state.saves.owes_prime):
         ask_for_save(state, SavePurpose.PRIME, SaveReason.CHECKPOINT, now)
     callbacks.ask_owed(state, now)
     windows.release(state, cycle, now)

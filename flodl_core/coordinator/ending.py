@@ -178,7 +178,7 @@ def save_finished(state: SchedulerState, event: SaveFinished, now: Seconds) -> N
     state.saves.rest()
     state.saves.last_error = event.error
     if event.error is None:
-        state.saves.keep_good(event.version, now)
+        state.saves.keep_good(save, now)
     final = save.purpose is SavePurpose.FINAL
     if event.error is not None and final and _root_moved_on(state, event.version, now):
         return

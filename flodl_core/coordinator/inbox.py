@@ -53,7 +53,10 @@ def receive(state: SchedulerState, event: RankMessage, now: Seconds) -> None:
     if handler is None:
         state.note("not_for_coordinator", rank=event.rank, message=name)
         return
+    kept_waiting = state.keeps_cycle_waiting(record.rank)
     handler(state, record, event.message, now)
+    if kept_waiting and not state.keeps_cycle_waiting(record.rank):
+        state.cycle.note_entry(now)
 
 
 def _answer_the_gone(state: SchedulerState, record: RankRecord, message: object) -> None:
@@ -161,10 +164,7 @@ def _heartbeat(
 ) -> None:
     if record.alive:
         lasted_s = message.phase_s if math.isfinite(message.phase_s) else 0.0
-        kept_waiting = state.keeps_cycle_waiting(record.rank)
         record.enter(message.phase, now - max(0.0, lasted_s))
-        if kept_waiting and not state.keeps_cycle_waiting(record.rank):
-            state.cycle.note_entry(now)
         record.activity = message.activity
 
 

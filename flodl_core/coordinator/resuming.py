@@ -26,6 +26,10 @@ def take_up(state: SchedulerState, point: ResumePoint) -> None:
     state.epochs = deque(point.finished, maxlen=state.epochs.maxlen)
     state.saves.local_buffers = dict(point.local_buffers)
     state.saves.saved_version = point.sync_round
+    if state.spec.resume is not None:
+        files = state.spec.resume.rank_files
+        world = state.envelope.world_size
+        state.saves.good_files = {ref.rank: ref for ref in files if ref.rank < world}
     state.book.restore(point)
     if state.cadence is not None and point.elche is not None:
         state.cadence.restore(point.elche)

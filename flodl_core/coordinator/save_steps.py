@@ -9,6 +9,8 @@ Who drives it: `averaging` at a finish, `inbox` with answers, `dead_ranks`, `end
     take_answer  ◀──CheckpointResult── each; the last one starts the write
 """
 
+from dataclasses import replace
+
 from flodl_core.coordinator.cohort import RankRecord
 from flodl_core.coordinator.effects import SaveBundle, Severity
 from flodl_core.coordinator.facts import SaveFacts
@@ -33,6 +35,7 @@ def ask_for_save(
         return False
     target, version = alive[0], state.committed_version
     is_prime = purpose is SavePurpose.PRIME
+    state.saves.owes_prime = False
     publish = None if is_prime else _next_publish(state)
     asked = alive[:1] if is_prime else alive
     before = state.saves.current
@@ -51,7 +54,7 @@ def ask_for_save(
     order = Checkpoint(
         version=version,
         target_rank=target,
-        with_rank_files=not is_prime,
+        with_rank_files=not is_prime and not state.barren_cycles,
         saved_version=state.saves.saved_version,
         publish=publish,
     )
@@ -79,6 +82,8 @@ def take_answer(
         return
     record.progress_at = now
     save.settle(record.rank)
+    if state.evaluation is not None and state.evaluation.target == record.rank:
+        state.evaluation = replace(state.evaluation, since=now)  # which it begins only now
     if record.rank == save.target and record.rank not in save.owed:
         _take_buffers(state, record, answer)
     if answer.rank_file is not None:
@@ -116,8 +121,9 @@ def asked_rank_lost(state: SchedulerState, rank: Rank, now: Seconds) -> None:
     """A rank that was asked for a save is gone: the save goes on without its file.
 
     If its buffers were wanted, a periodic save is due again at the next commit, since only
-    then another rank holds the buffers of that very commit. The others ask the next rank
-    at once: nobody trains on before they are done.
+    then another rank holds the buffers of that very commit; so is the question for buffers
+    alone, beside which the ranks train. The last save asks the next rank at once: nobody
+    trains on before it is done.
     """
     save = state.saves.current
     if save is None or rank not in save.owed:
@@ -128,6 +134,9 @@ def asked_rank_lost(state: SchedulerState, rank: Rank, now: Seconds) -> None:
     elif save.purpose is SavePurpose.PERIODIC:
         state.saves.rest()
         state.saves.demand(f"the save that rank {rank} left open")
+    elif save.purpose is SavePurpose.PRIME:
+        state.saves.rest()
+        state.saves.owes_prime = True
     else:
         _ask_next(state, save, now)
 
@@ -159,8 +168,11 @@ def write_bundle(
     assert version is not None
     save = state.saves.current
     is_asked = save is not None and save.version == version
-    files = save.files if save is not None and is_asked else {}
-    state.saves.write(version, purpose, reason, now)
+    # what is written again, since the run ends before a commit, is no worse than what it replaces
+    files = dict(state.saves.good_files) if state.saves.saved_version == version else {}
+    if save is not None and is_asked:
+        files |= save.files
+    state.saves.write(version, purpose, reason, files=files, now=now)
     state.out.append(
         SaveBundle(
             version,

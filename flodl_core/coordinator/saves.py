@@ -84,7 +84,11 @@ class SaveDesk:
         self.current: Save | None = None
         self.local_buffers: dict[str, TensorBlob] = {}
         self.saved_version: int | None = None
+        self.good_files: dict[Rank, RankFileRef] = {}
+        """Those that the newest complete bundle names, by rank."""
         self.last_error: str | None = None
+        self.owes_prime = False
+        """Whether who was to tell its buffers at the start was lost before it did."""
 
     @property
     def phase(self) -> SavePhase:
@@ -135,17 +139,28 @@ class SaveDesk:
         """The ranks are asked."""
         self.current = save
 
-    def write(self, version: int, purpose: SavePurpose, reason: SaveReason, now: Seconds) -> None:
-        """The bundle of `version` is being written."""
-        self.current = Save(version=version, purpose=purpose, reason=reason, since=now)
+    def write(
+        self,
+        version: int,
+        purpose: SavePurpose,
+        reason: SaveReason,
+        *,
+        files: dict[Rank, RankFileRef],
+        now: Seconds,
+    ) -> None:
+        """The bundle of `version` is being written, which names these files of ranks."""
+        self.current = Save(
+            version=version, purpose=purpose, reason=reason, since=now, files=dict(files)
+        )
         if purpose is SavePurpose.PERIODIC:
             self._demanded = ""
             self._is_epoch_due = False
             self._clock_from = now
 
-    def keep_good(self, version: int, now: Seconds) -> None:
-        """The bundle of `version` is complete on disk."""
-        self.saved_version, self._saved_at = version, now
+    def keep_good(self, save: Save, now: Seconds) -> None:
+        """The bundle of a save is complete on disk."""
+        self.saved_version, self._saved_at = save.version, now
+        self.good_files = save.files
 
     def last_good(self, now: Seconds) -> str:
         """In words: which complete bundle is the newest, and how old it is."""

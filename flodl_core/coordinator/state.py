@@ -312,15 +312,23 @@ class SchedulerState:
         record = self.cohort[rank]
         if not record.alive or record.phase not in _IN_BATCH:
             return False
-        is_armed = record.ledger.phase is LedgerPhase.ARMED
-        return is_armed and self._owes_batch(record, record.ledger.closing_batches)
+        if record.ledger.phase is LedgerPhase.ARMED:
+            return self._owes_batch(record, record.ledger.closing_batches)
+        is_asked = self.runs_on and self.cycle.phase is CyclePhase.ADOPTING
+        if not is_asked or self.cycle.evidence(rank).ack is not None:
+            return False
+        return self._owes_batch(record, record.ledger.open_batches)
 
     def _owes_batch(self, record: RankRecord, done: int) -> bool:
-        """Whether a rank that has done so many batches of its window owes another."""
+        """Whether a rank that has done so many batches of its window owes another.
+
+        One that is throttled owes the batch that it is in.
+        """
         if self.evaluation is not None and self.evaluation.target == record.rank:
             return False
         window_open = self.runs_on or done < record.planned_batches
-        return window_open and not record.throttled and not self.is_quiesced(record.rank)
+        is_held = record.throttled and record.phase not in _IN_BATCH
+        return window_open and not is_held and not self.is_quiesced(record.rank)
 
     def disturb(self, why: str) -> None:
         """The costs of the window under way say nothing about averaging."""

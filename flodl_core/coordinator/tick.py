@@ -109,25 +109,47 @@ def stage_ceiling(state: SchedulerState) -> Ceiling | None:
     """What the run as a whole waits for; None if only ranks work.
 
     A cycle is waited for from when the last of its ranks has come to it: until then each
-    batch has its own ceiling. A save is looked at apart, since it runs beside training.
+    batch has its own ceiling. An evaluation has its own, also beside a cycle. A save is
+    looked at apart, since it runs beside training.
     """
     if state.ending:
         return None
     if state.stage is RunStage.RENDEZVOUS:
         return state.rendezvous.ceiling
-    if state.cycle.pending:
-        if any(map(state.keeps_cycle_waiting, state.cohort.alive_ranks)):
-            return None
-        since = state.cycle.entered_at
-    else:
-        since = state.quiet_since if state.evaluation is None else state.evaluation.since
+    evaluated, averaged = _evaluating_since(state), _averaging_since(state)
+    since = earliest(evaluated, averaged)
+    if since is None and state.evaluation is None and not state.cycle.pending:
+        since = state.quiet_since
     return state.ceiling(since) if since is not None else None
+
+
+def waits_for_evaluation(state: SchedulerState) -> bool:
+    """Whether `stage_ceiling` is that of an evaluation."""
+    since, averaged = _evaluating_since(state), _averaging_since(state)
+    return since is not None and (averaged is None or since <= averaged)
+
+
+def _evaluating_since(state: SchedulerState) -> Seconds | None:
+    """Since when a rank evaluates; one that writes its part of a save does that first."""
+    wait, save = state.evaluation, state.saves.current
+    if wait is None or (save is not None and wait.target in save.owed):
+        return None
+    return wait.since
+
+
+def _averaging_since(state: SchedulerState) -> Seconds | None:
+    """Since when all ranks of a cycle have been in it."""
+    if any(map(state.keeps_cycle_waiting, state.cohort.alive_ranks)):
+        return None
+    return state.cycle.entered_at
 
 
 def stage_words(state: SchedulerState) -> str:
     """What `stage_ceiling` is about."""
     if state.stage is RunStage.RENDEZVOUS:
         return state.rendezvous.describe_missing()
+    if state.evaluation is not None and waits_for_evaluation(state):
+        return f"rank {state.evaluation.target} evaluates epoch {state.evaluation.epoch + 1}"
     if state.cycle.pending:
         missing = ", ".join(map(str, state.cycle.missing(state.cohort.alive_ranks))) or "none"
         phase = state.cycle.phase.value
@@ -137,8 +159,6 @@ def stage_words(state: SchedulerState) -> str:
             if state.cohort[rank].activity
         )
         return f"cycle {state.cycle.cycle} is {phase}; not acknowledged by ranks: {missing}{where}"
-    if state.evaluation is not None:
-        return f"rank {state.evaluation.target} evaluates epoch {state.evaluation.epoch + 1}"
     return _word_quiet(state)
 
 
@@ -188,10 +208,10 @@ def _wait_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None
 
 def _waited_for(state: SchedulerState) -> tuple[Rank, ...]:
     """The ranks that the run as a whole waits for."""
+    if state.evaluation is not None and waits_for_evaluation(state):
+        return (state.evaluation.target,)
     if state.cycle.pending:
         return state.cycle.missing(state.cohort.alive_ranks)
-    if state.evaluation is not None:
-        return (state.evaluation.target,)
     if state.totals is not None and state.book.settled:
         return state.totals.missing(state.cohort.alive_ranks, state.book.attributed_samples)
     return ()

@@ -13,7 +13,12 @@ from flodl_core.coordinator.cohort import RankRecord
 from flodl_core.coordinator.liveness import heartbeat_ceiling, is_burning
 from flodl_core.coordinator.saves import SavePhase
 from flodl_core.coordinator.state import RunStage, SchedulerState
-from flodl_core.coordinator.tick import progress_ceiling, stage_ceiling, stage_words
+from flodl_core.coordinator.tick import (
+    progress_ceiling,
+    stage_ceiling,
+    stage_words,
+    waits_for_evaluation,
+)
 from flodl_core.ids import HostName, Rank, RankPhase
 from flodl_core.units import Seconds
 
@@ -65,7 +70,8 @@ def _run_waits(state: SchedulerState) -> list[_Wait]:
     if stage is not None:
         rendezvous = state.stage is RunStage.RENDEZVOUS
         outcome = "the run fails" if rendezvous else "the last commit is saved and the run ends"
-        target = state.evaluation.target if state.evaluation and not state.cycle.pending else None
+        is_evaluation = state.evaluation is not None and waits_for_evaluation(state)
+        target = state.evaluation.target if state.evaluation and is_evaluation else None
         host = state.cohort[target].host if target is not None else None
         words = stage_words(state) if target is None else f"callback: {stage_words(state)}"
         waits.append((target, host, words, stage, outcome))

@@ -18,7 +18,7 @@ from flodl_core.ids import SyncOutcome as Sync
 from flodl_core.machines import Note, Tick
 from flodl_core.messages import control, rendezvous, timing
 from flodl_core.messages.data import RankTally
-from flodl_core.messages.job import Envelope, Geometry, HostRanks, JobRef, RunSpec
+from flodl_core.messages.job import Envelope, Geometry, HostRanks, JobRef, RankFileRef, RunSpec
 from flodl_core.messages.metrics import MetricsMsg
 
 DATASET = "d" * 64
@@ -277,6 +277,17 @@ class Script:
 
 def tally(rank, n=1, samples=2, declared=False):
     return RankTally(rank=Rank(rank), n=n, samples=samples, declared=declared)
+
+
+def rank_file(rank, digest="aa"):
+    return RankFileRef(
+        rank=rank,
+        host="red",
+        device=f"cpu:{rank}",
+        suffix=f".rank{rank}.pt",
+        sha256=digest,
+        nbytes=64,
+    )
 
 
 def sent(effects, kind, rank=None):

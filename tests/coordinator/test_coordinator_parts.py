@@ -309,7 +309,7 @@ def test_a_save_is_due_on_demand_or_after_its_interval_and_never_beside_another(
     desk.start_clock(100.0)
     assert not desk.is_due(109.0)
     assert desk.is_due(110.0)
-    desk.write(3, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, 110.0)
+    desk.write(3, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, files={}, now=110.0)
     assert desk.phase is SavePhase.WRITING
     assert not desk.is_due(500.0)
     desk.rest()
@@ -323,7 +323,7 @@ def test_the_gate_is_held_while_an_answer_is_awaited_and_two_commits_after_a_wri
     assert desk.hold_reason(5) == ""
     desk.ask(Save(4, SavePurpose.PERIODIC, SaveReason.CHECKPOINT, 0.0, Rank(2), {2: 1}))
     assert "rank 2 has" in desk.hold_reason(4)
-    desk.write(4, SavePurpose.FINAL, SaveReason.CHECKPOINT, 0.0)
+    desk.write(4, SavePurpose.FINAL, SaveReason.CHECKPOINT, files={}, now=0.0)
     assert desk.writes_last
     assert desk.hold_reason(4) == ""
     assert "version 4" in desk.hold_reason(5)

@@ -1,15 +1,33 @@
 """A run that goes on: versions, steps, coverage and what ranks are given first."""
 
-import pytest
-from coordinator_script import RaiseAlert, SaveBundle, Script, control, of, ranges, sent, tally
+from dataclasses import replace
 
-from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
+import pytest
+from coordinator_script import (
+    RaiseAlert,
+    SaveBundle,
+    Script,
+    control,
+    of,
+    ranges,
+    rank_file,
+    sent,
+    tally,
+)
+
+from flodl_core.coordinator.events import (
+    CheckpointRequested,
+    DrainRequested,
+    StopKind,
+    StopRequested,
+)
 from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, ResumePoint
 from flodl_core.coordinator.machine import Coordinator
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.dispatch.ranges import Range
 from flodl_core.errors import LocalProtocolError
-from flodl_core.ids import Mode
+from flodl_core.ids import HostName, Mode
+from flodl_core.messages.job import ResumeSpec
 from flodl_core.messages.rendezvous import RendezvousHello, Uid
 from flodl_core.messages.timing import TensorBlob
 
@@ -56,8 +74,12 @@ def point(**changes):
 class Resumed(Script):
     """A script whose coordinator goes on."""
 
-    def __init__(self, resume, hosts=(("red", 2),), **numbers):
+    def __init__(self, resume, hosts=(("red", 2),), files=(), **numbers):
         super().__init__(hosts, **({"n_samples": 24, "epochs": 2} | numbers))
+        spec = ResumeSpec(
+            stem="m", bundle_id="b", sync_round=7, global_step=16, rank_files=tuple(files)
+        )
+        self.envelope = replace(self.envelope, spec=replace(self.envelope.spec, resume=spec))
         self.machine = Coordinator(
             self.envelope,
             CoordinatorSettings(checkpoint_every_s=None),
@@ -252,3 +274,45 @@ def test_in_cadence_the_same_world_deals_what_was_held_first_then_the_spans():
         0: [(1, 10, 2), (1, 22, 2), (1, 4, 4)],
         1: [(1, 18, 4), (1, 8, 2)],
     }
+
+
+@pytest.mark.parametrize("goes", ["dies", "drains"])
+def test_what_a_rank_held_that_goes_before_the_event_begins_is_given_to_the_others(goes):
+    # as it was held: rank 0 had 4 to 11, rank 1 had 18 to 23 in two parts
+    arrangement = Arrangement(held=((Range(4, 8),), (Range(18, 4), Range(22, 2))))
+    script = Resumed(point(arrangement=arrangement), hosts=(("red", 1), ("blue", 1)))
+    for rank in range(2):
+        script.hello(rank)
+    script.tell(0, Uid(uid=bytes(128)))
+    script.ready(0, 0, n=1, samples=0)
+    if goes == "dies":
+        script.lose(1)
+    else:
+        script.ready(1, 0, n=0, samples=0)
+        script.handle(DrainRequested(HostName("blue"), "operator"))
+    movers = [tally(rank, n=int(rank == 0), samples=0) for rank in range(1 + (goes == "drains"))]
+    script.rounds(0, movers)
+    script.ack(0, 0)
+    if goes == "drains":
+        script.ack(1, 0)
+    given = plans(script.said)
+    assert sorted(given[0]) == [(1, 4, 8), (1, 18, 4), (1, 22, 2)]
+    assert 1 not in given
+
+
+def test_what_is_saved_again_before_an_average_names_the_files_that_it_went_on_from():
+    files = tuple(rank_file(rank) for rank in range(2))
+    script = Resumed(point(), files=files)
+    begun(script)
+    script.lose(0)
+    said = script.lose(1)
+    assert of(said, SaveBundle)[0].version == 7
+    assert of(said, SaveBundle)[0].rank_files == files
+
+
+def test_files_of_ranks_that_this_world_has_not_are_not_named():
+    files = tuple(rank_file(rank) for rank in range(3))
+    script = Resumed(point(), files=files)
+    begun(script)
+    script.lose(0)
+    assert of(script.lose(1), SaveBundle)[0].rank_files == files[:2]

@@ -10,6 +10,7 @@ from coordinator_script import (
     control,
     ends,
     of,
+    rank_file,
     sent,
     tally,
 )
@@ -18,19 +19,7 @@ from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.ids import Mode, Round, RoundOutcome, SyncOutcome
-from flodl_core.messages.job import RankFileRef
 from flodl_core.messages.timing import TensorBlob
-
-
-def rank_file(rank, digest="aa"):
-    return RankFileRef(
-        rank=rank,
-        host="red",
-        device=f"cpu:{rank}",
-        suffix=f".rank{rank}.pt",
-        sha256=digest,
-        nbytes=64,
-    )
 
 
 def blob(value):
@@ -294,3 +283,55 @@ def test_with_pinned_counts_a_window_is_finished_before_a_save_and_not_cut(is_st
     script.rounds(1, [tally(0, n=1, samples=2), tally(1, n=3, samples=6)])
     script.ack(0, 1)
     assert len(sent(script.ack(1, 1), control.Checkpoint)) == 2
+
+
+def saved_with_files(script, version, ranks=(0, 1)):
+    """Ranks have written their files of a version, and the bundle is complete."""
+    for rank in ranks:
+        script.checkpoint_result(rank, version, rank_file=rank_file(rank))
+    return script.saved(version)
+
+
+def barren(script, number):
+    """A cycle in which no rank has finite values."""
+    for rank in (0, 1):
+        script.batch(rank)
+    for rank in (0, 1):
+        script.ready(rank, number, n=0, samples=2)
+    tallies = [tally(rank, n=0, samples=2, declared=True) for rank in (0, 1)]
+    said = script.rounds(number, tallies)
+    for rank in (0, 1):
+        said += script.ack(rank, number, SyncOutcome.UNREALIZED)
+    return said
+
+
+def test_a_version_that_is_saved_again_without_answers_names_the_files_that_are_there():
+    script = asked(ranks=2)
+    saved_with_files(script, 1)
+    script.lose(0)
+    last = of(script.lose(1), SaveBundle)[0]
+    assert (last.version, last.rank_files) == (1, (rank_file(0), rank_file(1)))
+
+
+def test_another_version_names_no_files_of_the_one_before():
+    script = asked(ranks=2)
+    saved_with_files(script, 1)
+    script.cycle(2)
+    script.lose(0)
+    last = of(script.lose(1), SaveBundle)[0]
+    assert (last.version, last.rank_files) == (2, ())
+
+
+def test_after_an_average_without_finite_values_no_rank_writes_over_its_good_file():
+    script = asked(ranks=2)
+    saved_with_files(script, 1)
+    script.handle(CheckpointRequested("operator"))
+    orders = sent(barren(script, 2), control.Checkpoint)
+    assert [(order.version, order.with_rank_files) for _, order in orders] == [(1, False)] * 2
+    said = script.checkpoint_results(1)
+    assert of(said, SaveBundle)[0].rank_files == (rank_file(0), rank_file(1))
+    script.saved(1)
+    # the next average is well again, and so are the files
+    script.handle(CheckpointRequested("operator"))
+    orders = sent(script.cycle(3), control.Checkpoint)
+    assert [(order.version, order.with_rank_files) for _, order in orders] == [(3, True)] * 2
