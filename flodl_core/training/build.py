@@ -78,9 +78,9 @@ def _params_memory(seat: Seat, slot: Slot) -> F32 | torch.Tensor:
     """
     mode = seat.envelope.spec.mode
     if mode is Mode.CPU_ASYNC:
-        return torch.zeros(slot.params.size)
+        return torch.zeros(slot.params.size, dtype=torch.float32, device="cpu")
     if mode.uses_nccl or seat.device.type == "cuda":
-        return torch.zeros(slot.params.size, device=seat.device)
+        return torch.zeros(slot.params.size, dtype=torch.float32, device=seat.device)
     return slot.params
 
 

@@ -64,7 +64,10 @@ class DeviceCopies:
 
     def _upload_in_pieces(self, source: F32, target: torch.Tensor) -> None:
         if not self._pieces:
-            self._pieces = tuple(torch.empty(PIECE_VALUES, pin_memory=True) for _ in range(2))
+            self._pieces = tuple(
+                torch.empty(PIECE_VALUES, dtype=torch.float32, device="cpu", pin_memory=True)
+                for _ in range(2)
+            )
         stream = torch.cuda.current_stream(self._device)
         ends = [torch.cuda.Event() for _ in self._pieces]  # type: ignore[no-untyped-call]
         for index, start in enumerate(range(0, source.size, PIECE_VALUES)):

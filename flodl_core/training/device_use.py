@@ -13,6 +13,7 @@ import torch
 
 from flodl_core.ids import Rank
 from flodl_core.messages.timing import ResourceSample
+from flodl_core.planes.nccl.device_thread import enter_device
 from flodl_core.training.channel import RankChannel
 from flodl_core.units import Seconds
 
@@ -49,8 +50,12 @@ class DeviceWatch:
             self._thread.join(1.0)
 
     def _run(self) -> None:
+        has_entered = False
         while not self._is_over.wait(self._every_s):
             if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+                if not has_entered:
+                    enter_device(self._device)
+                    has_entered = True
                 self._channel.post(sample_device(self._channel.rank, self._device))
 
 

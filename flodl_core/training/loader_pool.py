@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from flodl_core.errors import FlodlError, JobError, LocalProtocolError
+from flodl_core.planes.nccl.device_thread import enter_device
 from flodl_core.training.batch_codec import decode_batch
 from flodl_core.training.batches import Batch
 from flodl_core.training.event_log import EventLog
@@ -181,8 +182,7 @@ class LoaderPool:
 
     def _run(self) -> None:
         try:
-            if self._device.type == "cuda":
-                torch.cuda.set_device(self._device)
+            enter_device(self._device)
             with selectors.DefaultSelector() as selector:
                 selector.register(self._wake, selectors.EVENT_READ, self._hear_nudge)
                 selector.register(self._server.control, selectors.EVENT_READ, self._hear_server)
@@ -302,9 +302,8 @@ class LoaderPool:
             self._changed.notify_all()
 
     def _allocate(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(
-            nbytes, dtype=torch.uint8, pin_memory=self._device.type == "cuda" and nbytes > 0
-        )
+        is_pinned = self._device.type == "cuda" and nbytes > 0
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu", pin_memory=is_pinned)
 
 
 def _caused(error: JobError, traceback: str) -> JobError:

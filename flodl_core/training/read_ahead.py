@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 
+from flodl_core.planes.nccl.device_thread import enter_device
 from flodl_core.training.batches import Batch, pin_batch
 from flodl_core.training.event_log import EventLog
 from flodl_core.training.generator_turns import GeneratorTurns
@@ -161,8 +162,7 @@ class OwnReader:
                 self._changed.notify_all()
 
     def _read_all(self) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.set_device(self._device)
+        enter_device(self._device)
         while (begun := self._next()) is not None:
             batch: Batch | None = None
             try:

@@ -158,6 +158,13 @@ class StepContext:
         self._applied = applied
         return applied
 
+    def note_step(self) -> None:
+        """Say that the optimizer has stepped where nobody saw it, as in a replayed CUDA graph.
+
+        A batch without a step adds nothing to this rank's weight in the average.
+        """
+        self._note_step()
+
     def scalar(self, name: str, value: float, *, count: float = 1.0) -> None:
         """Note a number of this batch; the cohort's report shows the mean over all counts.
 
@@ -190,7 +197,7 @@ class StepContext:
 
     def reset_state(self) -> None:
         """Forget optimizer state, gradients and loss scale: non-finite values may be in them."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=False)  # a CUDA graph goes on writing to them
         self.reset_optimizer()
         self._scaler = self._make_scaler()
         self._unscaled = False

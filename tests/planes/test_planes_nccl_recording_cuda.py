@@ -29,7 +29,7 @@ def check_that_torch_is_well():
     assert torch.equal(ones, torch.ones_like(ones))
     other = torch.cuda.Stream(DEVICE)
     torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated(DEVICE)
+    before = torch.cuda.memory_stats(DEVICE)["active_bytes.all.current"]
     for _ in range(8):
         lent = torch.ones(1 << 22, device=DEVICE)
         with torch.cuda.stream(other):
@@ -38,7 +38,8 @@ def check_that_torch_is_well():
         del lent
         torch.cuda.synchronize()
     torch.ones(1, device=DEVICE)
-    assert torch.cuda.memory_allocated(DEVICE) <= before + (1 << 24)
+    assert torch.cuda.memory_stats(DEVICE)["active_bytes.all.current"] <= before + (1 << 24)
+    assert torch.rand(4, device=DEVICE).isfinite().all()
 
 
 def test_what_is_recorded_does_the_same_each_time():
