@@ -10,7 +10,7 @@ cycle or where none is under way.
 
 from collections.abc import Collection
 
-from flodl_core.coordinator import dead_ranks
+from flodl_core.coordinator import dead_ranks, nccl_cycle
 from flodl_core.coordinator.cohort import RankLife, RankRecord
 from flodl_core.coordinator.effects import DeclareRankDead, DismissHost
 from flodl_core.coordinator.events import DrainRequested
@@ -33,8 +33,14 @@ def refusal(state: SchedulerState, host: HostName) -> str:
         return f"host {host} has been drained"
     if not ranks_of(state, host):
         return f"host {host} has no rank left"
-    if not _staying(state, {*state.draining, host}):
+    staying = _staying(state, {*state.draining, host})
+    if not staying:
         return f"host {host} is the last one with a rank; use flodl stop to end the run"
+    if len(staying) < nccl_cycle.fewest_ranks(state):
+        return (
+            f"host {host} would leave only {staying[0].where}, and NCCL needs two; "
+            "use flodl stop to end the run"
+        )
     return ""
 
 
@@ -66,9 +72,13 @@ def dismiss(state: SchedulerState, now: Seconds) -> bool:
     if not state.draining or state.ending:
         return False
     hosts, state.draining = state.draining, {}
-    if not _staying(state, hosts):
+    staying = _staying(state, hosts)
+    if len(staying) < nccl_cycle.fewest_ranks(state):
         names = ", ".join(sorted(hosts))
-        state.announce("drain_called_off", f"the drain of {names} is off: no other rank is left")
+        why = "no other rank is left"
+        if staying:
+            why = f"only {staying[0].where} would be left, and NCCL needs two"
+        state.announce("drain_called_off", f"the drain of {names} is off: {why}")
         return True
     leaving = [record for host in hosts for record in ranks_of(state, host)]
     for record in leaving:
@@ -88,8 +98,8 @@ def dismiss(state: SchedulerState, now: Seconds) -> bool:
     return True
 
 
-def _staying(state: SchedulerState, leaving: Collection[HostName]) -> bool:
-    return any(record.host not in leaving for record in state.cohort.alive)
+def _staying(state: SchedulerState, leaving: Collection[HostName]) -> tuple[RankRecord, ...]:
+    return tuple(record for record in state.cohort.alive if record.host not in leaving)
 
 
 def _let_go(state: SchedulerState, record: RankRecord, who: str) -> None:

@@ -6,7 +6,7 @@ What it is not: an eviction by a rule; the ticks and the averages do those.
 Who drives it: `coordinator.machine` on EvictRequested.
 """
 
-from flodl_core.coordinator import dead_ranks
+from flodl_core.coordinator import dead_ranks, nccl_cycle
 from flodl_core.coordinator.cohort import RankLife
 from flodl_core.coordinator.events import EvictRequested
 from flodl_core.coordinator.state import RunStage, SchedulerState
@@ -27,8 +27,14 @@ def refusal(state: SchedulerState, rank: Rank) -> str:
         return f"rank {rank} is lost already: {record.cause}"
     if record.life is not RankLife.ALIVE:
         return f"rank {rank} takes no part any more: {record.cause}"
-    if len(state.cohort.alive) == 1:
+    staying = [other for other in state.cohort.alive if other is not record]
+    if not staying:
         return f"rank {rank} is the last one; use flodl stop to end the run"
+    if len(staying) < nccl_cycle.fewest_ranks(state):
+        return (
+            f"rank {rank} would leave only {staying[0].where}, and NCCL needs two; "
+            "use flodl stop to end the run"
+        )
     return ""
 
 

@@ -41,6 +41,11 @@ def call_for(state: SchedulerState, cycle: Cycle) -> RequestParams | SyncNow:
     return SyncNow(cycle=cycle, session=state.nccl.session)
 
 
+def fewest_ranks(state: SchedulerState) -> int:
+    """Return with how many ranks a run goes on: alone, one has nobody to average with on NCCL."""
+    return 1 if state.nccl is None else _FEWEST
+
+
 def begun(state: SchedulerState) -> None:
     """A cycle was triggered: the members of the session take part in it."""
     if state.nccl is not None:
@@ -196,8 +201,10 @@ def overdue(state: SchedulerState, now: Seconds) -> tuple[tuple[Rank, str], ...]
     ceiling = sessions.ceiling
     if ceiling is None or not ceiling.passed(now):
         return ()
+    missing = sessions.missing(alive)
     reason = (
         f"NCCL session {sessions.session} was not usable after {ceiling.age(now):.0f} s "
-        f"(ceiling {ceiling.limit_s:g} s, {sessions.phase.value})"
+        f"(ceiling {ceiling.limit_s:g} s, {sessions.phase.value}; not waited for: "
+        f"{len(alive) - len(missing)} of {len(alive)} ranks)"
     )
-    return tuple((rank, reason) for rank in sessions.missing(alive))
+    return tuple((rank, reason) for rank in sessions.to_evict(alive))

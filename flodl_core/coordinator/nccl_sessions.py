@@ -27,7 +27,7 @@ CANDIDATE_S: Seconds = 5.0
 """How long one rank may take to make a uid before another one is asked."""
 
 REFORM_S: Seconds = 60.0
-"""From a death to a usable session; who is missing then is evicted."""
+"""From a death or an eviction to a usable session; then somebody who is missing is evicted."""
 
 _FIRST = Session(0)
 
@@ -51,7 +51,7 @@ class NcclSessions:
 
     Attributes:
         session: the newest one.
-        waits_since: since when it is being formed; None while it is usable.
+        waits_since: since when this session is being formed; None while it is usable.
         published: the root's newest cycle in which a consensus was brought for a save.
         taking_part: whose contributions are in the cycle under way, once it is realized.
     """
@@ -118,6 +118,19 @@ class NcclSessions:
         done = self._answers.keys() if self.phase is SessionPhase.ASKING else self._formed
         return () if self.is_ready else tuple(rank for rank in alive if rank not in done)
 
+    def to_evict(self, alive: Iterable[Rank]) -> tuple[Rank, ...]:
+        """Return who goes for a session that is overdue.
+
+        An answer is each rank's own affair: all who owe one go. To form is the work of all,
+        so that one who does not come keeps everybody from it: then one goes at a time, the
+        lowest that the others have done without, or the highest if nobody has done anything.
+        """
+        ranks = tuple(alive)
+        missing = self.missing(ranks)
+        if missing == ranks:
+            return missing[-1:]
+        return missing if self.phase is SessionPhase.ASKING else missing[:1]
+
     def open(self, now: Seconds) -> None:
         """The bootstrap is over: every rank has the uid of session 0."""
         if self.waits_since is None and self.session == _FIRST and not self.is_ready:
@@ -132,7 +145,7 @@ class NcclSessions:
         """
         self.session = Session(self.session + 1)
         self.phase = SessionPhase.ASKING
-        self.waits_since = now if self.waits_since is None else self.waits_since
+        self.waits_since = now
         self._asked = tuple(alive)
         self._answers.clear()
         self._formed.clear()

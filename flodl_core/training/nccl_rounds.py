@@ -165,7 +165,7 @@ class NcclRounds(RankRounds):
 
         Raises:
             RunLostError: the host's relay or launcher is gone.
-            CollectiveError: the library refused.
+            CollectiveError: the library refused, or this rank could not join a session.
         """
         if self._claim is None:
             result = super().wait(timeout_s)
@@ -190,6 +190,9 @@ class NcclRounds(RankRounds):
 
         Returns without that if the session breaks, or does not form in time: there is
         another one then.
+
+        Raises:
+            CollectiveError: the library refused, or this rank could not join a session.
         """
         if self._claim is not None:
             return

@@ -19,7 +19,7 @@ from flodl_core.ids import Cycle, Rank, Session
 from flodl_core.messages.control import DeclareDead, NewNcclSession, RequestNewNcclId
 from flodl_core.messages.data import RankTally
 from flodl_core.messages.job import Geometry
-from flodl_core.messages.timing import NcclSessionFormed, NewNcclIdGenerated
+from flodl_core.messages.timing import Exiting, NcclSessionFormed, NewNcclIdGenerated
 from flodl_core.net import clock
 from flodl_core.planes.nccl.collective import Fabric
 from flodl_core.planes.nccl.cycle import CollectiveCycle
@@ -137,6 +137,15 @@ class Member:
                 if isinstance(message, NewNcclIdGenerated) and message.session == session:
                     return message
             assert age_s < PATIENCE_S, "no answer came"
+        raise AssertionError
+
+    def wait_for_exiting(self) -> Exiting:
+        """Wait until this member says that it ends."""
+        for age_s in looks():
+            for message in list(self.posted):
+                if isinstance(message, Exiting):
+                    return message
+            assert age_s < PATIENCE_S, "it does not say that it ends"
         raise AssertionError
 
     def wait_for_completed(self, cycle: int) -> None:

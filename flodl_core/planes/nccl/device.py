@@ -29,12 +29,6 @@ from flodl_core.planes.nccl.collective import (
 )
 from flodl_core.planes.nccl.waiting import looks
 from flodl_core.planes.segment import F64
-from flodl_core.units import Seconds
-
-LAUNCH_S: Final[Seconds] = 300.0
-"""Longest wait for the library to launch what it was given. It needs microseconds, but a session's
-first collective connects its members, of which one may be in a batch as long as ranks may have;
-who waits for a dead one is told to give up."""
 
 _KEPT_OPS: Final = 8
 _KEPT_MARKS: Final = 4
@@ -312,16 +306,18 @@ class DeviceCollective:
     def _launch(self, enqueue: Callable[[], object]) -> None:
         """Call the library and wait until it has launched that.
 
-        The first use of a communicator connects it to its peers, of which one may be dead.
+        The first use of a communicator connects it to its peers. One of them may be in a batch
+        as long as ranks may have, so that this has no end of its own: who waits for a dead one
+        is told to give up.
 
         Raises:
-            CollectiveError: it refused, took too long, or was given up.
+            CollectiveError: it refused, or was given up.
         """
         try:
             enqueue()
         except Exception as error:  # whatever the binding raises
             raise CollectiveError(f"NCCL refused: {error}") from error
-        for age_s in looks():
+        for _ in looks():
             state = self.state()
             if state is CommState.READY:
                 return
@@ -329,5 +325,3 @@ class DeviceCollective:
                 raise CollectiveError(f"NCCL refused: {self._comm.get_last_error()}")
             if self._is_given_up:
                 raise CollectiveError("the communicator was given up while NCCL was launching")
-            if age_s > LAUNCH_S:
-                raise CollectiveError(f"NCCL has launched nothing in {LAUNCH_S:g} s")

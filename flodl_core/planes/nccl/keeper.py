@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from flodl_core.ids import Cycle, Rank, Session
 from flodl_core.messages.control import DeclareDead, NewNcclSession, RequestNewNcclId
-from flodl_core.messages.timing import NcclSessionFormed, NewNcclIdGenerated
+from flodl_core.messages.timing import Exiting, NcclSessionFormed, NewNcclIdGenerated
 from flodl_core.planes.nccl.collective import (
     Collective,
     CollectiveError,
@@ -108,6 +108,7 @@ class SessionKeeper:
         self._forming: FormedSession | None = None
         self._completed = Cycle(_NONE)
         self._is_damaged = False
+        self._why_not_able = ""
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="sessions", daemon=True)
@@ -161,7 +162,13 @@ class SessionKeeper:
 
     @property
     def usable(self) -> FormedSession | None:
-        """The session that may be used now."""
+        """The session that may be used now.
+
+        Raises:
+            CollectiveError: this rank could not join one, and ends.
+        """
+        if self._why_not_able:
+            raise CollectiveError(self._why_not_able)
         return self._formed
 
     @property
@@ -237,7 +244,11 @@ class SessionKeeper:
             return
         comm: Collective = LoneCollective()
         if form.size > 1:
-            comm = self._fabric.join(form.uid, place=form.place, size=form.size)
+            try:
+                comm = self._fabric.join(form.uid, place=form.place, size=form.size)
+            except Exception as error:  # whatever the binding raises
+                self._end_for(form.session, f"{type(error).__name__}: {error}".splitlines()[0])
+                return
         formed = FormedSession(form.session, comm, form.place, form.size, form.source)
         with self._lock:
             self._forming = formed
@@ -256,6 +267,12 @@ class SessionKeeper:
             return
         self._note("session_formed", f"session {form.session}: place {form.place} of {form.size}")
         self._post(NcclSessionFormed(rank=self._rank, session=form.session))
+
+    def _end_for(self, session: Session, why: str) -> None:
+        """Say that this rank ends; training may be in a long batch, and all others wait for it."""
+        self._why_not_able = f"it cannot join NCCL session {session}: {why}"
+        self._note("session_failed", self._why_not_able)
+        self._post(Exiting(rank=self._rank, error=self._why_not_able))
 
     def _state_of(self, formed: FormedSession) -> CommState:
         with formed.lock:
