@@ -11,6 +11,10 @@ puts the new weights in place, then the new meta; only then what is older than i
 is removed. Whenever the process is killed, one of the generations is complete: the
 meta and the weights carry one id, and the meta knows the digest of the weights.
 
+A run that goes on from an older generation leaves the newer ones behind, whether they are
+damaged or were not wanted: they are written over, never made the one before, and never
+counted among those that are kept.
+
 A velocity that is missing or damaged leaves a bundle complete: a run goes on from it with
 a velocity of 0, and is told so. The files of ranks lie on their own hosts, where each
 rank keeps its generations itself. The meta names them; a bundle is complete without them.
@@ -22,8 +26,10 @@ Who drives it: the launcher, in a worker thread; resume and users read.
 
 import glob
 import hashlib
+import itertools
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +39,10 @@ from flodl_core.checkpoint.generations import (
     BUNDLE_SUFFIXES,
     META_SUFFIX,
     OUTER_SUFFIX,
+    TRIAL,
     WEIGHTS_SUFFIX,
     generation_stem,
+    is_part_of,
     present_ages,
 )
 from flodl_core.checkpoint.meta import (
@@ -109,7 +117,12 @@ def stem_of(path: Path | str) -> Path:
 
 
 def write_bundle(
-    stem: Path, geometry: Geometry, values: SavedConsensus, *, facts: BundleFacts
+    stem: Path,
+    geometry: Geometry,
+    values: SavedConsensus,
+    *,
+    facts: BundleFacts,
+    resumed: str | None = None,
 ) -> Bundle:
     """Write a bundle; memory beyond the arguments stays at a few megabytes.
 
@@ -120,6 +133,8 @@ def write_bundle(
         geometry: of the run.
         values: of the commit; not changed.
         facts: what the coordinator knows of this save.
+        resumed: id of the bundle that the run went on from; newer ones of other runs are
+            written over.
 
     Raises:
         CheckpointError: it could not be written or holds values that are not finite;
@@ -135,7 +150,7 @@ def write_bundle(
     meta_path = _beside(stem, META_SUFFIX)
 
     def write(suffix: str, tensors: list[TensorEntry], *, first: bool) -> FileEntry:
-        before = (lambda: _keep_older(stem)) if first else None
+        before = (lambda: _keep_older(stem, facts.run_id, resumed)) if first else None
         with writing_whole(_beside(stem, suffix), before_replacing=before) as file:
             write_weights(file, tensors, metadata={BUNDLE_KEY: bundle_id})
         return FileEntry(suffix=suffix, sha256=file.digest, nbytes=file.nbytes, host=facts.host)
@@ -171,24 +186,31 @@ def find_bundle(stem: Path | str, *, verify: bool = True) -> BundleSearch:
 
 
 def check_writable(
-    stem: Path, geometry: Geometry | None = None, *, has_velocity: bool = False
+    stem: Path,
+    geometry: Geometry | None = None,
+    *,
+    has_velocity: bool = False,
+    keep: int = 1,
 ) -> None:
     """Write, put in place and remove a small file at `stem`, and look for room.
 
-    What an earlier process that was killed left there half written is removed.
+    Its name is as long as any that a save needs. What an earlier process that was killed left
+    at this stem half written is removed; what others write beside it stays.
 
     Args:
         stem: where bundles are going to be written.
         geometry: of the run, to know how much room a bundle takes.
         has_velocity: whether a velocity will lie beside the weights.
+        keep: generations that are going to be kept.
 
     Raises:
         CheckpointError: a bundle could not be written there.
     """
-    for part in stem.parent.glob(f"{glob.escape(part_of(_beside(stem, '')).stem)}.*.part"):
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-    trial = _beside(stem, ".trial")
+    with suppress(OSError):
+        for part in [one for one in stem.parent.iterdir() if is_part_of(one.name, stem)]:
+            _remove(part)
+    longest = _beside(generation_stem(stem, keep), OUTER_SUFFIX).name.removeprefix(stem.name)
+    trial = _beside(stem, TRIAL.ljust(len(longest), "-"))
     with writing_whole(trial) as file:
         file.write(b"flodl writes here\n")
     with suppress(OSError):
@@ -248,45 +270,61 @@ def _check_file(stem: Path, entry: FileEntry, bundle_id: str, *, verify: bool) -
         raise CheckpointError(f"{path.name} is damaged: its digest is another")
 
 
-def _keep_older(stem: Path) -> None:
-    """Make each bundle the one before it, the oldest first, if the newest is complete."""
-    if not _is_complete(stem):
-        return
-    for age in reversed(present_ages(stem)):
+def _keep_older(stem: Path, run_id: str, resumed: str | None) -> None:
+    """Make each bundle the one before it, the oldest first, if the newest is to be kept.
+
+    The first generation that is not to be kept makes room; what is older stays where it is.
+    """
+    line = _line(_complete(stem), run_id, resumed)
+    free = next(age for age in itertools.count() if age not in line)
+    for age in reversed(range(free)):
         source, target = generation_stem(stem, age), generation_stem(stem, age + 1)
-        if _is_complete(source):
-            for suffix in BUNDLE_SUFFIXES:
-                _link_over(_beside(source, suffix), _beside(target, suffix))
+        for suffix in BUNDLE_SUFFIXES:
+            _link_over(_beside(source, suffix), _beside(target, suffix))
 
 
-def remove_older(stem: Path, keep: int) -> None:
+def remove_older(stem: Path, keep: int, *, resumed: str | None = None) -> None:
     """Remove the generations that are not kept, with the rank files that lie beside them.
+
+    What the run left behind when it went on from an older generation goes as well; the files
+    of ranks at those names stay, since ranks keep generations of their own.
 
     Args:
         stem: of the newest, which is complete.
-        keep: generations that stay, the newest included; 1 or more.
+        keep: complete generations that stay, the newest included; 1 or more.
+        resumed: id of the bundle that the run went on from.
     """
+    metas = _complete(stem)
+    line = _line(metas, metas[0].run_id if 0 in metas else "", resumed)
     for age in present_ages(stem):
-        if age < keep:
-            continue
         old = generation_stem(stem, age)
-        files = [_beside(old, suffix) for suffix in reversed(BUNDLE_SUFFIXES)]
-        files += old.parent.glob(f"{glob.escape(old.name)}.rank*.pt")
-        for path in files:
-            _remove(path)
+        is_older = len(line) >= keep and age > line[keep - 1]
+        if is_older or (age in metas and age not in line):
+            for suffix in reversed(BUNDLE_SUFFIXES):
+                _remove(_beside(old, suffix))
+        if is_older:
+            for path in old.parent.glob(f"{glob.escape(old.name)}.rank*.pt"):
+                _remove(path)
+
+
+def _complete(stem: Path) -> dict[int, BundleMeta]:
+    """Return the generations that are complete, by age, the newest first; no digest is read."""
+    found = {}
+    for age in present_ages(stem):
+        with suppress(CheckpointError):
+            found[age] = _open_bundle(generation_stem(stem, age), verify=False).meta
+    return found
+
+
+def _line(metas: Mapping[int, BundleMeta], run_id: str, resumed: str | None) -> list[int]:
+    """Return the ages of a run's own bundles, and of the one it went on from and those before."""
+    begins = next((age for age, meta in metas.items() if meta.bundle_id == resumed), 0)
+    return [age for age, meta in metas.items() if age >= begins or meta.run_id == run_id]
 
 
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink(missing_ok=True)
-
-
-def _is_complete(stem: Path) -> bool:
-    try:
-        _open_bundle(stem, verify=False)
-    except CheckpointError:
-        return False
-    return True
 
 
 def _link_over(source: Path, target: Path) -> None:

@@ -23,14 +23,21 @@ from flodl_core.messages.timing import TensorBlob
 _FIX = "resume with the model that was saved, or from another bundle"
 
 
-def read_consensus(path: Path, geometry: Geometry) -> SavedConsensus:
+def read_consensus(
+    path: Path, geometry: Geometry, *, bundle_id: str | None = None
+) -> SavedConsensus:
     """Read a weights file into the regions of a geometry; a velocity has a file of its own.
 
+    Args:
+        path: of the file.
+        geometry: of the run.
+        bundle_id: of the bundle that the file must be of; None takes that of any.
+
     Raises:
-        CheckpointError: it cannot be read, a tensor is missing or of another kind, or a
-            value is not finite.
+        CheckpointError: it cannot be read or is of another bundle, a tensor is missing or of
+            another kind, or a value is not finite.
     """
-    stored = read_weights(path)
+    stored = read_weights(path, bundle_id=bundle_id)
     return SavedConsensus(
         params=_region(stored, geometry.params, geometry.params_numel, path),
         buffers=_region(stored, geometry.buffers, geometry.buffers_numel, path),
@@ -41,13 +48,21 @@ def read_consensus(path: Path, geometry: Geometry) -> SavedConsensus:
     )
 
 
-def read_velocity(path: Path, geometry: Geometry) -> NDArray[np.float32]:
+def read_velocity(
+    path: Path, geometry: Geometry, *, bundle_id: str | None = None
+) -> NDArray[np.float32]:
     """Read the velocity of an outer optimizer into a region of `params_numel` values.
 
+    Args:
+        path: of the file.
+        geometry: of the run.
+        bundle_id: of the bundle that the file must be of; None takes that of any.
+
     Raises:
-        CheckpointError: it cannot be read, is of another model, or a value is not finite.
+        CheckpointError: it cannot be read, is of another bundle or model, or a value is not
+            finite.
     """
-    stored = read_weights(path)
+    stored = read_weights(path, bundle_id=bundle_id)
     region = np.zeros(geometry.params_numel, np.float32)
     for one in geometry.params:
         if one.name not in stored and not one.trainable:

@@ -15,7 +15,7 @@ Who drives it: users of a trained model, and tests.
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,12 @@ from numpy.typing import NDArray
 from flodl_core.checkpoint.bundle import find_bundle, stem_of
 from flodl_core.checkpoint.generations import WEIGHTS_SUFFIX
 from flodl_core.checkpoint.weights_file import (
+    BUNDLE_KEY,
     COMPLEX_KEY,
     StoredTensor,
-    read_header_untrusted,
+    WeightsHeader,
+    opened_weights,
+    read_open_header_untrusted,
 )
 from flodl_core.errors import CheckpointError
 
@@ -78,17 +81,32 @@ def load_weights(stem: Path | str) -> dict[str, NDArray[Any]]:
     return read_weights(weights_path(stem))
 
 
-def read_weights(path: Path) -> dict[str, NDArray[Any]]:
+def read_weights(path: Path, *, bundle_id: str | None = None) -> dict[str, NDArray[Any]]:
     """Return the tensors of one weights file, as `load_weights` does.
 
+    Args:
+        path: of the file; all is read from the file that lies there now.
+        bundle_id: of the bundle that the file must be of; None takes that of any.
+
     Raises:
-        CheckpointError: it is missing, cut short or no weights file.
+        CheckpointError: it is missing, cut short, no weights file, or of another bundle.
     """
-    header = read_header_untrusted(path)
+    with opened_weights(path) as file:
+        header = read_open_header_untrusted(file, path)
+        if bundle_id is not None and header.metadata.get(BUNDLE_KEY) != bundle_id:
+            raise CheckpointError(
+                f"{path.name} is of another save than the one that was found: another run still "
+                "saves there",
+                fix="stop that run, or wait for its end, and go on from its newest checkpoint",
+            )
+        return _read_all(file, header, path)
+
+
+def _read_all(file: IO[bytes], header: WeightsHeader, path: Path) -> dict[str, NDArray[Any]]:
     try:
         pairs = json.loads(header.metadata.get(COMPLEX_KEY, "{}"))
         return {
-            one.name: _as_complex(_read(path, one), pairs.get(one.name)) for one in header.tensors
+            one.name: _as_complex(_read(file, one), pairs.get(one.name)) for one in header.tensors
         }
     except (OSError, ValueError, AttributeError) as error:
         raise CheckpointError(
@@ -96,12 +114,11 @@ def read_weights(path: Path) -> dict[str, NDArray[Any]]:
         ) from error
 
 
-def _read(path: Path, one: StoredTensor) -> NDArray[Any]:
+def _read(file: IO[bytes], one: StoredTensor) -> NDArray[Any]:
     is_bfloat16 = one.tag == "BF16"
     dtype = np.dtype("<u2") if is_bfloat16 else _DTYPES[one.tag]
-    flat: NDArray[Any] = np.fromfile(
-        path, dtype=dtype, count=one.nbytes // dtype.itemsize, offset=one.begin
-    )
+    file.seek(one.begin)
+    flat: NDArray[Any] = np.fromfile(file, dtype=dtype, count=one.nbytes // dtype.itemsize)
     if flat.nbytes != one.nbytes:
         raise ValueError(f"{one.name} is cut short")
     if is_bfloat16:

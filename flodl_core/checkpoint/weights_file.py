@@ -12,10 +12,12 @@ Who drives it: `bundle` writes, `weights` reads.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import numpy as np
 
@@ -102,17 +104,38 @@ def read_header_untrusted(path: Path) -> WeightsHeader:
         CheckpointError: the file is missing, cut short, or no weights file. Nothing
             else escapes.
     """
+    with opened_weights(path) as file:
+        return read_open_header_untrusted(file, path)
+
+
+@contextmanager
+def opened_weights(path: Path) -> Iterator[IO[bytes]]:
+    """Open a weights file; it stays that of one save, whatever takes its name meanwhile.
+
+    Raises:
+        CheckpointError: it cannot be opened or read.
+    """
     try:
-        size = path.stat().st_size
         with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
-                raise _bad(path, "its header is longer than the file")
-            text = file.read(length)
-        header = json.loads(text)
-        return _parse(header, data_begin=8 + length, data_bytes=size - 8 - length)
+            yield file
     except OSError as error:
         raise _bad(path, error.strerror or str(error)) from error
+
+
+def read_open_header_untrusted(file: IO[bytes], path: Path) -> WeightsHeader:
+    """Read and check the header of a weights file that is open at its beginning.
+
+    Raises:
+        CheckpointError: as for `read_header_untrusted`.
+        OSError: the system refused.
+    """
+    try:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(MAX_HEADER_BYTES, size - 8):
+            raise _bad(path, "its header is longer than the file")
+        header = json.loads(file.read(length))
+        return _parse(header, data_begin=8 + length, data_bytes=size - 8 - length)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _bad(path, f"its header does not hold ({error})") from error
 

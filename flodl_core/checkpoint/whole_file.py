@@ -8,6 +8,7 @@ What it is not: a format.
 Who drives it: `bundle`.
 """
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -113,7 +114,10 @@ def _give_name(fd: int, part: Path, folder: int) -> None:
 
 
 def _refused(path: Path, error: OSError) -> CheckpointError:
+    is_long = error.errno == errno.ENAMETOOLONG
     return CheckpointError(
         f"cannot write {path} ({error.strerror or error})",
-        fix="make room, or give a --save-path that this user may write",
+        fix="give a --save-path with a shorter name"
+        if is_long
+        else "make room, or give a --save-path that this user may write",
     )

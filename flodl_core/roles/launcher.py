@@ -330,6 +330,7 @@ def _try_saving(stem: Path, facts: JobFacts | None, loaded: LoadedRun) -> None:
             stem,
             facts.geometry if facts is not None else None,
             has_velocity=outer_spec(loaded.run) is not None,
+            keep=loaded.run.keep_checkpoints,
         )
     except (CheckpointError, OSError) as error:
         reason = error.happened if isinstance(error, CheckpointError) else str(error)

@@ -143,7 +143,7 @@ def load_resume(
 
     Raises:
         ConfigError: they differ, all differences are listed; nothing is left to train; or the
-            bundle does not hold what it says.
+            bundle does not hold what it says, or has made way for another since it was found.
     """
     meta = found.bundle.meta
     differences = list_differences(meta, numbers)
@@ -162,7 +162,10 @@ def load_resume(
         loaded.point(world_size=meta.world_size, mode=Mode(meta.mode))
     except (CheckpointError, ValueError) as error:
         happened = error.happened if isinstance(error, CheckpointError) else str(error)
-        raise wanted.refuse(f"{found.bundle.stem}: {happened}", "use another checkpoint") from error
+        fix = error.fix if isinstance(error, CheckpointError) else ""
+        raise wanted.refuse(
+            f"{found.bundle.stem}: {happened}", fix or "use another checkpoint"
+        ) from error
     return loaded
 
 
@@ -170,9 +173,10 @@ def _read_values(bundle: Bundle, geometry: Geometry, outer: OuterSpec | None) ->
     """Return what a bundle holds, with its velocity where the run goes on with it.
 
     Raises:
-        CheckpointError: a file does not hold what the meta file says.
+        CheckpointError: a file does not hold what the meta file says, or is of another save.
     """
-    values = read_consensus(bundle.weights, geometry)
+    bundle_id = bundle.meta.bundle_id
+    values = read_consensus(bundle.weights, geometry, bundle_id=bundle_id)
     if bundle.velocity is None or not keeps_velocity(bundle.meta, outer):
         return values
-    return replace(values, velocity=read_velocity(bundle.velocity, geometry))
+    return replace(values, velocity=read_velocity(bundle.velocity, geometry, bundle_id=bundle_id))

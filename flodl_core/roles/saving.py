@@ -110,10 +110,11 @@ class BundleWriter:
 
     def _write(self, save: PinnedSave) -> None:
         assert self._envelope is not None
-        order = save.order
+        order, spec = save.order, self._envelope.spec
+        resumed = spec.resume.bundle_id if spec.resume is not None else None
         facts = describe_save(
             order.facts,
-            self._envelope.spec,
+            spec,
             reason=order.reason,
             host=self._host,
             created_at=clock.utc_iso(),
@@ -134,12 +135,13 @@ class BundleWriter:
                     "model_sig": self._envelope.model_sig,
                     "dataset_sig": self._envelope.dataset_sig,
                     "rank_files": tuple(SavedRankFile(**asdict(one)) for one in order.rank_files),
-                    "outer": _saved_outer(self._envelope.spec.outer, outer),
+                    "outer": _saved_outer(spec.outer, outer),
                     **asdict(save.marks),
                 }
             ),
+            resumed=resumed,
         )
-        remove_older(self.stem, self._envelope.spec.keep_checkpoints)
+        remove_older(self.stem, spec.keep_checkpoints, resumed=resumed)
 
     def _note_end(self, save: PinnedSave, error: str | None) -> None:
         version = save.order.version

@@ -1,7 +1,8 @@
 """The directory of one run, and how the newest live run is found.
 
     runs/<name>-<run id>/
-        config.json  token (0600)  port  address  live  save_stem  summary.json
+        config.json  token (0600)  port  address  live  summary.json
+        save_stem, where checkpoints lie elsewhere
         logs/  records/  checkpoints/  samples.jsonl
 
 What it is: names of files, and the few that are written whole at once.
@@ -113,13 +114,23 @@ class RunDirectory:
         return self.path / "checkpoints" / CHECKPOINT_STEM
 
     def write_save_stem(self, stem: Path) -> None:
-        """Write where the run's checkpoints lie, for who goes on from them."""
-        _write_whole(self.path / "save_stem", f"{stem.absolute()}\n", 0o644)
+        """Write where the run's checkpoints lie, for who goes on from them.
+
+        Its own place is not written down: it goes where the directory is moved to.
+        """
+        if stem.absolute() != self.checkpoint_stem:
+            _write_whole(self.path / "save_stem", f"{stem.absolute()}\n", 0o644)
 
     def read_save_stem(self) -> Path:
-        """Return where the run's checkpoints lie; its own place before any was written down."""
+        """Return where the run's checkpoints lie: its own place, unless another is written down.
+
+        Checkpoints that lie in its own place go before that: a directory that was moved or
+        copied may hold the path that it had before.
+        """
+        own = self.checkpoint_stem
         text = _read(self.path / "save_stem")
-        return Path(text) if text is not None else self.checkpoint_stem
+        has_own = any(own.parent.glob(f"{own.name}.*"))
+        return own if text is None or has_own else Path(text)
 
     @property
     def summary_path(self) -> Path:

@@ -161,7 +161,10 @@ class RankChannel:
             wake()
 
     def heed_with(self, heed: Callable[[object], None]) -> None:
-        """Have every message shown to `heed` as it arrives, in the bridge; it must not block."""
+        """Have every message shown to `heed` as it arrives, in the bridge, and None at the end.
+
+        It must not block.
+        """
         self._heed = heed
 
     def deliver(self, message: object) -> None:
@@ -181,6 +184,8 @@ class RankChannel:
     def close(self, reason: str) -> None:
         """Say that nothing will come or go any more; the training thread gets RunLostError."""
         self._lost = reason
+        if self._heed is not None:
+            self._heed(None)
         self._inbox.put(None)
         self._room.set()
 

@@ -18,6 +18,7 @@ from typing import Final
 import torch
 
 from flodl_core.dispatch.actions import WriteCheckpoint
+from flodl_core.errors import RunLostError
 from flodl_core.ids import Cycle, Round, RoundOutcome, Session, SyncOutcome
 from flodl_core.messages.data import RankTally, RoundEnd
 from flodl_core.messages.job import Segment
@@ -80,7 +81,7 @@ class NcclRounds(RankRounds):
         self.keeper = SessionKeeper(port.rank, port.fabric, post=port.post, note=port.note)
         port.listen(self.keeper.heed)
         region = layout.region
-        buffers = torch.zeros(layout.geometry.buffers_numel, device=region.device)
+        buffers = region.new_zeros(layout.geometry.buffers_numel)
         self._regions = RankRegions(
             params=region,
             buffers=buffers,
@@ -155,13 +156,7 @@ class NcclRounds(RankRounds):
         return None
 
     def wait(self, timeout_s: Seconds) -> CycleResult | None:
-        """Go on with the cycle for a while.
-
-        Args:
-            timeout_s: longest wait; nothing is lost if it passes, call again.
-
-        Returns:
-            The result if the cycle is over.
+        """Go on with the cycle for so long; return the result if it is over, else call again.
 
         Raises:
             RunLostError: the host's relay or launcher is gone.
@@ -188,16 +183,12 @@ class NcclRounds(RankRounds):
     def give(self, session: Session) -> None:
         """Give what this rank has completed to those who have not, as first act of a session.
 
-        Returns without that if the session breaks, or does not form in time: there is
-        another one then.
-
-        Raises:
-            CollectiveError: the library refused, or this rank could not join a session.
+        Returns without that if the session breaks or forms too late: there is another then.
         """
         if self._claim is not None:
             return
         until = clock.now() + RECOVER_S
-        while clock.now() < until and self.keeper.newest <= session:
+        while clock.now() < until and self.keeper.newest <= session and not self.keeper.is_over:
             formed = self.keeper.usable
             if formed is None or formed.session < session:
                 time.sleep(POLL_S)
@@ -292,6 +283,8 @@ class NcclRounds(RankRounds):
             try:
                 end = self._star.wait_round(_LOOK_S)
             except TimeoutError:
+                if self.keeper.is_over:
+                    raise RunLostError("the controller is gone") from None
                 continue
             if end.cycle != cycle:
                 continue
@@ -303,8 +296,15 @@ class NcclRounds(RankRounds):
         """Give the communicator back."""
         if self._port.fabric.why_not_recorded:
             self._port.note("adoption_not_recorded", self._port.fabric.why_not_recorded)
-        self.keeper.close()
+        self.abandon()
         super().close()
+
+    def abandon(self) -> None:
+        """Abort what is under way: what the device is given next would wait for it."""
+        self.keeper.close()
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
 
     # a cycle
 

@@ -4,7 +4,8 @@
     <save_path>.prev.rank<N>.pt    of the one before it, and so on
 
 A save moves the generations on, unless the newest file belongs to a save that was never
-complete: that one is written over, so that a save which fails pushes no good file out.
+complete: that one is written over, so that a save which fails pushes no good file out. What
+is newer than the save that a run goes on from is written over too, and never moved on.
 What it is: writing, finding and reading. What it is not: what a file holds
 (`rank_state`), nor the decision to write one.
 """
@@ -19,7 +20,7 @@ from typing import Final
 
 import torch
 
-from flodl_core.checkpoint.generations import generation_stems
+from flodl_core.checkpoint.generations import age_of, generation_stems, newest_stem
 from flodl_core.checkpoint.whole_file import WholeFile, part_of, writing_whole
 from flodl_core.errors import CheckpointError, kind_of
 from flodl_core.messages.job import RankFileRef
@@ -29,7 +30,6 @@ from flodl_core.units import MIB
 
 _LEAST_KEPT: Final = 2
 """Generations that a rank keeps at least: the newest one may belong to a save that fails."""
-_MOST_LOOKED_AT: Final = 64
 _FIX: Final = "the rank begins with a fresh optimizer"
 
 
@@ -53,6 +53,7 @@ class RankFiles:
         self._resume = spec.resume
         self._suffix = rank_suffix(seat.rank)
         self._written: int | None = None
+        self._free_ages: list[int] = []
         self._digests: dict[Path, str] = {}
 
     def write(
@@ -69,7 +70,7 @@ class RankFiles:
             CheckpointError: the system refused; the files that were there still are.
         """
         path = self._path(self._stem)
-        keep = path.exists() and self._keeps_newest(version, saved_version)
+        keep = self._keeps_newest(version, saved_version) and path.exists()
         with writing_whole(path, before_replacing=self._move_on if keep else None) as file:
             save_state(state, file)
         self._written = version
@@ -88,7 +89,8 @@ class RankFiles:
         """Return where a file of the resumed bundle lies on this host.
 
         It is looked for beside this run's own files, where it was written, and beside the
-        bundle, under whatever name and generation: the digest decides.
+        bundle: first under the names that the bundle and this run give it, in every generation,
+        then under whatever name. The digest decides.
 
         Raises:
             CheckpointError: it is not there, or damaged; one clause says which.
@@ -96,8 +98,8 @@ class RankFiles:
         similar: list[Path] = []
         for folder in self._folders(ref):
             with suppress(OSError):
-                found = sorted(folder.glob(f"*{ref.suffix}"))[:_MOST_LOOKED_AT]
-                similar += [path for path in found if not path.name.startswith(".")]
+                similar += [one for one in folder.iterdir() if one.name.endswith(ref.suffix)]
+        similar.sort(key=lambda one: self._likeliness(one.name.removesuffix(ref.suffix)))
         for path in similar:
             if _size(path) == ref.nbytes and self._digest(path) == ref.sha256:
                 return path
@@ -107,6 +109,15 @@ class RankFiles:
         raise CheckpointError(
             f"{similar[0]} is damaged or of another save: its digest is not the bundle's", fix=_FIX
         )
+
+    def _likeliness(self, name: str) -> tuple[int, int, str]:
+        """Return the place of a stem among those to be looked at: the likeliest is the lowest."""
+        bundle = Path(self._resume.stem) if self._resume is not None else self._stem
+        if name == bundle.name:
+            return 0, 0, name
+        ages = [age_of(name, newest) for newest in (newest_stem(bundle), self._stem)]
+        known = [age for age in ages if age is not None]
+        return (1, min(known), name) if known else (2, 0, name)
 
     def _path(self, stem: Path) -> Path:
         return stem.with_name(stem.name + self._suffix)
@@ -122,7 +133,9 @@ class RankFiles:
     def _keeps_newest(self, version: int, saved_version: int | None) -> bool:
         """Return whether the newest file belongs to a save that was complete."""
         if self._written is None:
-            return self._age_of_resumed() in (None, 0)
+            age = self._age_of_resumed() or 0
+            self._free_ages = list(range(1, age))
+            return age == 0
         return (
             self._written != version
             and saved_version is not None
@@ -143,8 +156,12 @@ class RankFiles:
         return None
 
     def _move_on(self) -> None:
-        """Let each generation become the one before it; the newest stays in place as well."""
-        paths = [self._path(stem) for stem in self._stems]
+        """Let each generation become the one before it; the newest stays in place as well.
+
+        The first that is newer than what the run went on from, and not its own, ends that.
+        """
+        last = self._free_ages.pop(0) if self._free_ages else len(self._stems) - 1
+        paths = [self._path(stem) for stem in self._stems[: last + 1]]
         for older, newer in zip(reversed(paths[2:]), reversed(paths[1:-1]), strict=True):
             if newer.exists():
                 newer.replace(older)

@@ -160,6 +160,9 @@ class RankRounds:
         """
         return None
 
+    def abandon(self) -> None:
+        """The run is lost, and what the model holds is to be read: end what keeps it busy."""
+
     def close(self) -> None:
         """Give back what belongs to the plane."""
         if self._layout.copies is not None:

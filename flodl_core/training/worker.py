@@ -168,6 +168,8 @@ class RankWorker:
             self._train_to_the_end()
         except RunLostError as error:
             self._log.warning("run_lost", error=str(error))
+            if self._rounds is not None:
+                self._rounds.abandon()
             if self._trainee is not None:
                 with suppress(RunLostError, RuntimeError):
                     self.batches.tell()

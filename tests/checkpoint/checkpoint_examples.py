@@ -157,7 +157,7 @@ def small_geometry(numel=4):
     return geometry([segment("w", "float32", (numel,), 0)])
 
 
-def write_small(stem, value, **given):
+def write_small(stem, value, *, resumed=None, **given):
     values = np.full(4, value, np.float32)
     return write_bundle(
         stem,
@@ -168,4 +168,5 @@ def write_small(stem, value, **given):
             local_buffers={},
         ),
         facts=facts(**given),
+        resumed=resumed,
     )

@@ -71,24 +71,20 @@ def test_a_step_a_dataset_a_collate_and_a_scheduler_that_hang_are_named_and_evic
 
 @pytest.mark.parametrize("mode", ["cpu_cadence", "nccl_cadence"])
 def test_a_step_that_hangs_while_the_others_average_without_it_costs_its_rank_only(launch, mode):
-    passes, samples = 1, 6_000
+    samples, ceiling_s = 6_000, 18
     words = hangs("--ranks", "3", "--mode", mode, step_of=1, at=40, samples=samples)
-    run = launch(*words, extra={STAND_IN: "1"})
+    run = launch(*words, "--progress-timeout-s", str(ceiling_s), extra={STAND_IN: "1"})
+    run.until_said("wait", "rank 1 on vm: in a batch: computing")
+    # a save cuts the window, if the others have not found by now that this rank is late
+    assert run.flodl("checkpoint").code == 0
+    run.until_said("wait", "reduce: waiting for the average")
     alert = run.until_lost(1)
-    # the others have cut the window, which this rank kept waiting
-    assert "finished no batch for 8 s (ceiling 8 s, phase training)" in alert
+    assert f"finished no batch for {ceiling_s} s (ceiling {ceiling_s} s, phase training)" in alert
     assert run.finish() == 0
-    cuts = [row["text"] for row in events(run.directory, "window_cut")]
-    assert any("rank 1 " in text and "is late" in text for text in cuts)
-    check_each_once(
-        run.directory / "samples.jsonl", samples=samples, each_pass=samples, passes=passes
-    )
+    check_each_once(run.directory / "samples.jsonl", samples=samples, each_pass=samples, passes=1)
     stacks = {row["rank"]: row["text"] for row in events(run.directory, "stack")}
     assert list(stacks) == [1]
     assert "step (hanging_job.py:" in stacks[1]
-    waits = {row["text"].split(", for")[0] for row in events(run.directory, "wait")}
-    assert "rank 1: in a batch: computing" in waits
-    assert any("rank 0: reduce: waiting for the average" in text for text in waits)
     assert run.summary["alerts"] == {"rank_lost": 1}
 
 

@@ -1,6 +1,7 @@
 """Which checkpoint is found, what is said of others, and what is refused before the window."""
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -115,6 +116,21 @@ def test_a_run_that_saved_elsewhere_is_found_there(tmp_path):
     assert find_resume(wanted(tmp_path, run.path)).bundle.meta.sync_round == 6
 
 
+@pytest.mark.parametrize("way", [shutil.move, shutil.copytree])
+@pytest.mark.parametrize("told", [False, True])
+def test_a_run_that_was_moved_or_copied_is_gone_on_from_where_it_lies_now(tmp_path, way, told):
+    run = run_of(tmp_path / "runs", 1, version=3)
+    if told:
+        (run.path / "save_stem").write_text(f"{run.checkpoint_stem}\n")
+    way(run.path, tmp_path / "moved" / "renamed")
+    if way is shutil.copytree:
+        save(run.checkpoint_stem, 8)
+    for where in (tmp_path / "moved" / "renamed", tmp_path / "moved"):
+        found = find_resume(wanted(tmp_path, where)).bundle
+        assert found.stem == tmp_path / "moved" / "renamed" / "checkpoints" / "consensus"
+        assert found.meta.sync_round == 3
+
+
 def test_auto_takes_the_newest_of_the_same_job_by_when_it_was_saved(tmp_path):
     run_of(tmp_path, 1, version=9, at="2031-01-02T00:00:00Z")
     run_of(tmp_path, 2, version=5, at="2031-01-01T00:00:00Z")
@@ -195,6 +211,24 @@ def test_a_velocity_that_is_gone_or_of_another_rule_is_not_taken_up(tmp_path):
     (tmp_path / "model.outer.safetensors").unlink()
     loaded = reload(tmp_path, outer=NESTEROV)
     assert beginning_of(loaded, NESTEROV).outer == OuterState(None, steps_next=False)
+
+
+@pytest.mark.parametrize("newest", ["weights", "velocity"])
+def test_values_of_a_later_save_are_not_taken_for_those_of_the_bundle_that_was_found(
+    tmp_path, newest
+):
+    save(tmp_path / "model", velocity=0.25)
+    asked = wanted(tmp_path, tmp_path / "model")
+    found = find_resume(asked)
+    if newest == "weights":
+        save(tmp_path / "model", 4)
+    else:
+        save(tmp_path / "later", velocity=0.5)
+        shutil.copy(tmp_path / "later.outer.safetensors", tmp_path / "model.outer.safetensors")
+    with pytest.raises(ConfigError, match="another run still saves there") as refusal:
+        load_resume(found, asked, numbers=NUMBERS, events=3, geometry=GEOMETRY, outer=NESTEROV)
+    assert refusal.value.exit_code == 2
+    assert "stop that run, or wait for its end" in refusal.value.fix
 
 
 def test_all_differences_are_in_the_refusal(tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -373,6 +374,56 @@ def test_a_file_is_found_where_it_was_written_and_beside_the_bundle(tmp_path, wr
     rank = Rank(elsewhere, resume=resume_from(elsewhere, untold))
     rank.saves.read(rank.trainee)
     assert rank.saves.resume_note == f"no file *.rank0.pt in {elsewhere}"
+
+
+def test_among_the_files_of_many_runs_the_bundles_own_is_found(tmp_path, written):
+    path = tmp_path / "consensus.rank0.pt"
+    for number in range(100):
+        (tmp_path / f"a{number:03}.rank0.pt").write_bytes(bytes(written.nbytes))
+    assert note_of(tmp_path, written) is None
+    path.rename(tmp_path / "consensus.prev3.rank0.pt")
+    assert note_of(tmp_path, written) is None
+    (tmp_path / "consensus.prev3.rank0.pt").rename(tmp_path / "renamed.rank0.pt")
+    assert note_of(tmp_path, written) is None
+
+
+def test_files_of_other_runs_are_not_read_where_the_bundles_own_is_there(tmp_path, written):
+    elsewhere = tmp_path / "another run"
+    elsewhere.mkdir()
+    for folder in (tmp_path, elsewhere):
+        (folder / "a.rank0.pt").write_bytes(bytes(written.nbytes))
+    opened, watches = [], True
+
+    def watch(event, args):
+        if watches and event == "open" and isinstance(args[0], str):
+            opened.append(Path(args[0]))
+
+    sys.addaudithook(watch)
+    assert note_of(elsewhere, written) is None
+    watches = False
+    files = {path for path in opened if path.name.endswith(".rank0.pt")}
+    assert files == {tmp_path / "consensus.rank0.pt"}
+
+
+def test_after_two_damaged_saves_the_file_gone_on_from_stays_as_long_as_its_bundle(tmp_path):
+    first = Rank(tmp_path, keep_checkpoints=3)
+    good = first.write(7).rank_file
+    for version in (8, 9):
+        first.write(version, saved_version=version - 1)
+    again = Rank(tmp_path, keep_checkpoints=3, resume=resume_from(tmp_path, good, stem="x.prev2"))
+    again.write(10)
+    again.write(11, saved_version=10)
+    assert versions(tmp_path) == {
+        "consensus.rank0.pt": 11,
+        "consensus.prev.rank0.pt": 10,
+        "consensus.prev2.rank0.pt": 7,
+    }
+    again.write(12, saved_version=11)
+    assert versions(tmp_path) == {
+        "consensus.rank0.pt": 12,
+        "consensus.prev.rank0.pt": 11,
+        "consensus.prev2.rank0.pt": 10,
+    }
 
 
 def refs(*places):

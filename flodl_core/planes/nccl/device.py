@@ -27,6 +27,7 @@ from flodl_core.planes.nccl.collective import (
     Mirror,
     Pair,
 )
+from flodl_core.planes.nccl.device_thread import enter_device
 from flodl_core.planes.nccl.waiting import looks
 from flodl_core.planes.segment import F64
 
@@ -82,7 +83,7 @@ class DeviceFabric:
 
     def bind(self) -> None:
         """Make the GPU the calling thread's own."""
-        torch.cuda.set_device(self._device)
+        enter_device(self._device)
 
     def new_uid(self) -> bytes:
         """Return a uid; the library serves it from a thread of this process."""
@@ -154,19 +155,23 @@ class _Repeated:
 
     def _record(self) -> None:
         """Record the work; where this torch and driver cannot, nothing is recorded any more."""
-        graph = torch.cuda.CUDAGraph()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         try:
             with _no_collection():
-                graph.capture_begin(capture_error_mode="thread_local")
-                try:
-                    self._work()
-                finally:
-                    graph.capture_end()
+                _capture(graph, pool, self._work)
         except RuntimeError as error:
             self._why_not.append(str(error.__context__ or error))
-            _clear_up(graph)
+            _clear_up(pool)
             return
         self._graph = graph
+
+
+def _capture(graph: torch.cuda.CUDAGraph, pool: Any, work: Callable[[], object]) -> None:  # noqa: ANN401 - torch's own
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    try:
+        work()
+    finally:
+        graph.capture_end()
 
 
 @contextlib.contextmanager
@@ -181,26 +186,29 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _clear_up(graph: torch.cuda.CUDAGraph) -> None:
-    """Take away what a refused recording leaves: a pool that is open, an error not yet told.
+def _clear_up(pool: Any) -> None:  # noqa: ANN401 - torch's own
+    """Take away what a recording that failed leaves.
 
-    With the first, torch gives memory back late; with the second, whatever this thread does
-    next on the GPU fails for it.
+    That is an error not yet told, for which whatever this thread does next on the GPU fails;
+    a pool that is open, for which memory of two streams never comes back; and a generator that
+    believes it is being recorded, until a recording ends well.
     """
     device = torch.cuda.current_device()
-    for step in (
-        lambda: torch._C._cuda_endAllocateToPool(device, graph.pool()),
-        lambda: torch.zeros(1, device=device),
-    ):
-        with contextlib.suppress(RuntimeError):
-            step()
+    with contextlib.suppress(RuntimeError):
+        torch.zeros(1, device=device)
+    with contextlib.suppress(RuntimeError):
+        torch._C._cuda_endAllocateToPool(device, pool)
+        torch._C._cuda_releasePool(device, pool)
+    number = torch.zeros(1, device=device)
+    with contextlib.suppress(RuntimeError):
+        _capture(torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), number.zero_)
 
 
 class _PinnedMirror:
     """Pinned memory for either way: what an aborted cycle brings back late harms no later one."""
 
     def __init__(self, count: int, device: torch.device) -> None:
-        pinned = torch.zeros((2, count), dtype=torch.float64, pin_memory=True)
+        pinned = torch.zeros((2, count), dtype=torch.float64, device="cpu", pin_memory=True)
         self._out, self._back = pinned.unbind()
         self.sent: F64 = self._out.numpy()
         self.fetched: F64 = self._back.numpy()
@@ -299,9 +307,15 @@ class DeviceCollective:
             self._launch(lambda: made.append(self._comm.create_pre_mul_sum(scalar)))
             op = made[0]
             while len(self._ops) >= _KEPT_OPS:
-                self._ops.pop(next(iter(self._ops))).close()
+                self._forget(self._ops.pop(next(iter(self._ops))))
         self._ops[factor] = op
         return op
+
+    def _forget(self, op: Any) -> None:  # noqa: ANN401 - the library's own
+        """Destroy an operator; the binding keeps a list of them until the communicator ends."""
+        op.close()
+        with contextlib.suppress(AttributeError, ValueError):
+            self._comm._resources.remove(op)
 
     def _launch(self, enqueue: Callable[[], object]) -> None:
         """Call the library and wait until it has launched that.

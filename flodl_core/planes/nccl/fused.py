@@ -163,8 +163,8 @@ class _Kernels:
         torch.sum(self._partial[: len(spans)], dim=(0, 2), out=sums[:3])
 
     def _try(self) -> None:
-        mine = torch.ones(8, device=self._device)
-        theirs = torch.full((8,), 2.0, device=self._device)
+        mine = torch.ones(8, dtype=torch.float32, device=self._device)
+        theirs = torch.full((8,), 2.0, dtype=torch.float32, device=self._device)
         sums = torch.zeros(SUMS, dtype=torch.float64, device=self._device)
         sick = torch.zeros((), dtype=torch.float64, device=self._device)
         self.look(theirs, sick)

@@ -22,8 +22,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from flodl_core.ids import Cycle, Rank, Session
-from flodl_core.messages.control import DeclareDead, NewNcclSession, RequestNewNcclId
+from flodl_core.ids import Cycle, Rank, SaveReason, Session
+from flodl_core.messages.control import (
+    DeclareDead,
+    NewNcclSession,
+    RequestNewNcclId,
+    ShutdownWithSave,
+)
 from flodl_core.messages.timing import Exiting, NcclSessionFormed, NewNcclIdGenerated
 from flodl_core.planes.nccl.collective import (
     Collective,
@@ -117,7 +122,7 @@ class SessionKeeper:
     # the bridge
 
     def heed(self, message: object) -> None:
-        """Take a message of the coordinator as it arrives; never blocks."""
+        """Take a message of the coordinator as it arrives, None at the end; never blocks."""
         match message:
             case DeclareDead():
                 self._break(f"rank {message.rank} is dead")
@@ -128,6 +133,9 @@ class SessionKeeper:
                 place, size = message.new_rank, message.new_world_size
                 form = _Form(message.session, message.uid, place, size, source)
                 self._work.put(lambda: self._form(form))
+            case None | ShutdownWithSave(reason=SaveReason.CONTROLLER_LOST):
+                self._is_over = True
+                self._break("the launcher or the relay is gone")
 
     def form_first(self, uid: bytes, *, size: int) -> None:
         """Begin session 0, in which a member's place is its rank."""
@@ -180,6 +188,11 @@ class SessionKeeper:
     def completed(self) -> Cycle:
         """The newest cycle that this rank completed; -1 before the first."""
         return self._completed
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no session will follow."""
+        return self._is_over
 
     def complete(self, formed: FormedSession, cycle: Cycle) -> None:
         """Enter that the last collective of a cycle has ended well.

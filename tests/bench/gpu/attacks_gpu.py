@@ -92,6 +92,27 @@ def launcher(ranks: int) -> Said:
     return {"right": is_over and bool(saved), **said, "saved": saved}
 
 
+def silent(ranks: int) -> Said:
+    """The launcher's machine falls silent, with its rank in no average: the others leave words."""
+    crowd = Crowd(ranks, *ENDLESS, *CEILINGS)
+    crowd.run.go_on(5)
+    first = {
+        crowd.run.process.pid,
+        *crowd.run.pids("relay", "vm"),
+        *crowd.run.pids("rank", "rank0"),
+    }
+    for pid in first:
+        os.kill(pid, signal.SIGSTOP)
+    began = clock.now()
+    is_over = wait_until(lambda: set(crowd.run.pids()) <= first, ORPHANS_S)
+    said = {"s": clock.now() - began, "left": sorted(set(crowd.run.pids()) - first)}
+    for pid in first & set(crowd.run.pids()):
+        os.kill(pid, signal.SIGKILL)
+    crowd.finish()
+    saved = [path.name for path in crowd.run.place.rglob("*.emergency.safetensors")]
+    return {"right": is_over and len(saved) == ranks - 1, **said, "saved": saved}
+
+
 def resumed(ranks: int, passes: int) -> Said:
     """A run is stopped and goes on: every image counts once a pass."""
     words = ("--epochs", str(passes), *CEILINGS)
@@ -168,6 +189,7 @@ ATTACKS: dict[str, Callable[[int, int], Said]] = {
     "forming": lambda ranks, _: forming(0.0, ranks),
     "forming-later": lambda ranks, _: forming(0.4, ranks),
     "launcher": lambda ranks, _: launcher(ranks),
+    "silent": lambda ranks, _: silent(ranks),
     "resume": resumed,
 }
 

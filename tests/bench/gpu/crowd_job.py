@@ -113,7 +113,7 @@ def graphed_step() -> Callable[[StepContext, Batch], torch.Tensor]:
             run(ctx, held_images, held_labels)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph):
             loss = run(ctx, held_images, held_labels)
         graph.replay()
         return graph, held_images, held_labels, loss
