@@ -101,10 +101,20 @@ def _session_waits(state: SchedulerState) -> list[_Wait]:
     sessions = state.nccl
     if sessions is None or sessions.ceiling is None or state.ending:
         return []
-    words = f"NCCL session {sessions.session} is {sessions.phase.value}"
+    words, alive = (
+        f"NCCL session {sessions.session} is {sessions.phase.value}",
+        state.cohort.alive_ranks,
+    )
+    goes = sessions.to_evict(alive)
     return [
-        (rank, state.cohort[rank].host, words, sessions.ceiling, "it is evicted")
-        for rank in sessions.missing(state.cohort.alive_ranks)
+        (
+            rank,
+            state.cohort[rank].host,
+            words,
+            sessions.ceiling,
+            "it is evicted" if rank in goes else f"rank {goes[0]} is evicted",
+        )
+        for rank in sessions.missing(alive)
     ]
 
 

@@ -48,6 +48,10 @@ def test_a_wait_shows_the_session_and_the_collective_that_it_is_for() -> None:
     script.wait(10, beating=(0, 1))
     forming = [one for one in script.machine.view(script.now).waits if "session 0" in one.phase]
     assert [(one.rank, one.outcome) for one in forming] == [(1, "it is evicted")]
+    nobody = Script((("red", 3),), mode=Mode.NCCL_SYNC).start()
+    nobody.wait(10, beating=(0, 1, 2))
+    forming = [one for one in nobody.machine.view(nobody.now).waits if "session 0" in one.phase]
+    assert [one.outcome for one in forming] == ["rank 2 is evicted"] * 2 + ["it is evicted"]
     script.tell(1, timing.NcclSessionFormed(rank=Rank(1), session=Session(0)))
     for rank in range(2):
         script.batch(rank)
