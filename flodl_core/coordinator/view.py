@@ -23,6 +23,8 @@ from flodl_core.units import Milliseconds, Seconds
 
 _F32_BYTES = 4
 _RATE_WINDOW_S = 30.0
+_FEWEST = 2
+"""Commits that a rate needs, however long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,16 +199,23 @@ def training_view(state: SchedulerState, now: Seconds) -> TrainingView:
 
 
 def _loss(state: SchedulerState) -> float | None:
-    counted = [record for record in state.cohort if record.life is not RankLife.DEAD]
+    here = [record for record in state.cohort if record.alive]
+    counted = here or [record for record in state.cohort if record.life is not RankLife.DEAD]
     known = [record.loss for record in counted if record.loss is not None]
     return sum(known) / len(known) if known else None
 
 
 def _throughput(state: SchedulerState, now: Seconds) -> float | None:
-    recent = [commit for commit in state.commits if now - commit.at <= _RATE_WINDOW_S]
-    if len(recent) < 2:
+    """Samples a second of the last commits; in a window that lasts too long it falls."""
+    commits = list(state.commits)
+    recent = [commit for commit in commits if now - commit.at <= _RATE_WINDOW_S]
+    if len(recent) < _FEWEST:
+        recent = commits[-_FEWEST:]
+    if len(recent) < _FEWEST:
         return None
-    span_s = now - recent[0].at
+    before, last = recent[-_FEWEST:]
+    is_usual = now - last.at <= last.at - before.at
+    span_s = (last.at if is_usual else now) - recent[0].at
     samples = sum(commit.samples for commit in recent[1:])
     return samples / span_s if span_s > 0 else None
 
@@ -275,7 +284,11 @@ def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
 
 def _ranks(state: SchedulerState, now: Seconds) -> tuple[RankView, ...]:
     trained, rate = sum(one.trained_samples for one in state.cohort), _throughput(state, now)
-    return tuple(_rank(state, one, now, trained=trained, rate=rate) for one in state.cohort)
+    here = sum(one.trained_samples for one in state.cohort.alive)
+    return tuple(
+        _rank(state, one, now, trained=trained, rate=rate / here if rate and here else None)
+        for one in state.cohort
+    )
 
 
 def _rank(
@@ -300,7 +313,7 @@ def _rank(
         samples_dropped=record.dropped_samples,
         share=share,
         weight=record.weight,
-        throughput=rate * share if rate and share is not None else None,
+        throughput=rate * record.trained_samples if rate and record.alive else None,
         loss=record.loss,
         divergence=record.divergence,
         heartbeat_age_s=_age(heartbeat, now),

@@ -100,6 +100,7 @@ class FlatLayout:
         self._tree = _tree_of(model)
         self._census = self._count_tensors()
         self._strays_named: set[str] = set()
+        self._took_gradients = [False] * len(self.params)
 
     @property
     def memory(self) -> F32:
@@ -108,8 +109,14 @@ class FlatLayout:
         return array
 
     def unfrozen(self) -> list[bool]:
-        """Return for each parameter segment whether it takes gradients now."""
-        return [placed.requires_grad for placed in self.params]
+        """Return for each parameter segment whether it takes gradients, or ever took them.
+
+        What was trained and is frozen again is averaged on: it was trained since the last
+        average, or its own average costs nothing but its place in the sum.
+        """
+        for index, placed in enumerate(self.params):
+            self._took_gradients[index] |= placed.requires_grad or placed.has_gradient
+        return list(self._took_gradients)
 
     def gather_strays(self) -> tuple[str, ...]:
         """Put every parameter that left the layout back into it, with its values.

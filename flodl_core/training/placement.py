@@ -52,6 +52,14 @@ class PlacedParam:
             for binding in self.bindings
         )
 
+    @property
+    def has_gradient(self) -> bool:
+        """Whether a gradient is there from the last step, frozen since or not."""
+        return any(
+            binding.original is not None and binding.original.grad is not None
+            for binding in self.bindings
+        )
+
 
 def place_params(
     clusters: tuple[Cluster, ...], segments: tuple[Segment, ...], region: torch.Tensor

@@ -3,8 +3,13 @@
 import pytest
 from coordinator_script import Script, control, sent, tally
 
-from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
-from flodl_core.ids import OuterKind, RankPhase
+from flodl_core.coordinator.events import (
+    CheckpointRequested,
+    DrainRequested,
+    StopKind,
+    StopRequested,
+)
+from flodl_core.ids import HostName, OuterKind, RankPhase
 from flodl_core.messages import timing
 from flodl_core.messages.job import OuterSpec
 
@@ -47,11 +52,12 @@ def test_states_follow_a_window():
 
 def test_shares_weights_and_rates_after_a_few_windows():
     script = Script((("red", 2),), n_samples=40).start()
+    script.now += 2.0
     script.cycle(1)
     script.now += 2.0
     script.cycle(2)
-    script.now += 2.0
     seen = view(script)
+    assert [rank.throughput for rank in seen.ranks] == pytest.approx([1.0, 1.0])
     assert [rank.share for rank in seen.ranks] == [0.5, 0.5]
     assert [rank.weight for rank in seen.ranks] == [0.5, 0.5]
     assert [rank.batch_count for rank in seen.ranks] == [2, 2]
@@ -62,6 +68,54 @@ def test_shares_weights_and_rates_after_a_few_windows():
     assert (seen.training.loss, seen.training.global_step, seen.training.syncs) == (0.5, 4, 2)
     assert seen.reduce.last_outcome == "committed"
     assert seen.reduce.bytes == 16
+
+
+@pytest.mark.parametrize("window_s", [2.0, 14.0, 20.0, 40.0, 100.0])
+@pytest.mark.parametrize("into", [0.0, 0.5, 0.99])
+def test_the_rate_is_right_however_long_a_window_and_wherever_in_it(window_s, into):
+    script = Script((("red", 2),), n_samples=400).start()
+    for cycle in range(1, 6):
+        script.wait(window_s, beating=(0, 1))
+        script.cycle(cycle)
+    script.wait(into * window_s, beating=(0, 1))
+    seen = view(script).training
+    assert seen.throughput == pytest.approx(4 / window_s)
+    assert seen.eta_s == pytest.approx((400 - 20) * window_s / 4)
+
+
+def test_the_rate_falls_while_a_window_takes_longer_than_the_last():
+    script = Script((("red", 2),), n_samples=400).start()
+    for cycle in range(1, 3):
+        script.wait(10.0, beating=(0, 1))
+        script.cycle(cycle)
+    script.wait(20.0, beating=(0, 1))
+    assert view(script).training.throughput == pytest.approx(4 / 30)
+    script.wait(200.0, beating=(0, 1))
+    assert view(script).training.throughput == pytest.approx(4 / 230)
+
+
+def test_of_ranks_that_left_neither_loss_nor_rate_is_counted():
+    script = Script((("red", 2), ("blue", 1)), n_samples=400).start()
+    for cycle in range(1, 3):
+        script.now += 1.0
+        script.cycle(cycle)
+    script.handle(DrainRequested(HostName("blue"), "operator"))
+    script.now += 1.0
+    script.cycle(3)
+    for cycle in range(4, 20):
+        for rank in (0, 1):
+            script.batch(rank, loss=0.1)
+        for rank in (0, 1):
+            script.ready(rank, cycle)
+        script.now += 1.0
+        script.rounds(cycle, [tally(rank) for rank in (0, 1)])
+        for rank in (0, 1):
+            script.ack(rank, cycle)
+    seen = view(script)
+    assert seen.training.loss == pytest.approx(0.1)
+    rates = [rank.throughput for rank in seen.ranks]
+    assert rates[2] is None
+    assert rates[0] + rates[1] == pytest.approx(seen.training.throughput)
 
 
 def test_weights_follow_gamma():

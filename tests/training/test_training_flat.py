@@ -153,6 +153,29 @@ def test_unfrozen_parameters_are_flagged_from_the_next_snapshot_on():
     assert slot.flags[at]
 
 
+def test_what_was_unfrozen_once_is_flagged_for_good():
+    # it may be trained and frozen again before the next snapshot, on each rank's own data
+    model = Odd()
+    layout, slot, _ = snap(model)
+    at = [segment.name for segment in layout.geometry.params].index("frozen")
+    model.frozen.requires_grad_(True)
+    take_snapshot(layout, slot, CLAIM)
+    model.frozen.requires_grad_(False)
+    take_snapshot(layout, slot, CLAIM)
+    assert slot.flags[at]
+
+
+def test_what_was_trained_and_frozen_again_between_two_snapshots_is_flagged():
+    model = Odd()
+    layout, slot, _ = snap(model)
+    at = [segment.name for segment in layout.geometry.params].index("frozen")
+    model.frozen.requires_grad_(True)
+    (model.frozen.abs() ** 2).sum().backward()
+    model.frozen.requires_grad_(False)
+    take_snapshot(layout, slot, CLAIM)
+    assert slot.flags[at]
+
+
 def trained(model, optimizer):
     optimizer.zero_grad()
     sum((p.abs() ** 2).sum() for p in model.parameters() if p.requires_grad).backward()

@@ -454,6 +454,29 @@ def test_a_parameter_unfrozen_on_one_rank_is_reduced_on_all_from_the_next_cycle(
     torch.testing.assert_close(after, before + 0.5)
 
 
+def test_a_parameter_frozen_again_inside_a_window_is_the_same_on_all_ranks():
+    done = [0, 0]
+
+    def step(ctx, batch):
+        done[ctx.rank] += 1
+        if ctx.model.first.bias.requires_grad:
+            with torch.no_grad():  # each rank's own training
+                ctx.model.first.bias += 1 + ctx.rank
+        ctx.model.first.bias.requires_grad_(done[ctx.rank] <= 3)
+        return regression_step(ctx, batch)
+
+    def model():
+        net = Net()
+        net.first.bias.requires_grad_(False)
+        return net
+
+    with Cohort(points_job(model=model, step=step), 2) as cohort:
+        cohort.meet()
+        cohort.train_epoch(0, windows=2)
+        same_bits(cohort)
+        cohort.finish()
+
+
 def test_an_evaluation_gives_the_same_number_on_every_rank_and_disturbs_nothing():
     def metric(model, batches, device):
         assert not model.training
