@@ -7,6 +7,7 @@ one decides how to wait on it. Nothing is said over them here.
 import contextlib
 import errno
 import socket
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import anyio
@@ -107,7 +108,7 @@ async def open_tcp(host: str, port: int, *, connect_s: Seconds = CONNECT_S) -> B
     Args:
         host: a name or a literal address, IPv6 without brackets.
         port: 1 … 65535.
-        connect_s: ceiling over all addresses.
+        connect_s: ceiling over all addresses; one that does not answer leaves the others theirs.
 
     Raises:
         NobodyListensError: the machine refused the connection.
@@ -122,11 +123,14 @@ async def open_tcp(host: str, port: int, *, connect_s: Seconds = CONNECT_S) -> B
         except socket.gaierror as error:
             raise dial_error(error, host, port) from error
         is_resolved = True
-        for family, _, _, _, sockaddr in found:
-            try:
-                return await _open_one(family, sockaddr)
-            except OSError as error:
-                failure = error
+        addresses = [(family, sockaddr) for family, _, _, _, sockaddr in found]
+        try:
+            stream = await _open_first(addresses, connect_s)
+        except OSError as error:
+            failure = error
+        else:
+            if stream is not None:
+                return stream
     if failure is not None:
         raise dial_error(failure, host, port) from failure
     if not is_resolved:
@@ -135,6 +139,27 @@ async def open_tcp(host: str, port: int, *, connect_s: Seconds = CONNECT_S) -> B
             fix="look whether the name server answers, or write the IP address.",
         )
     raise no_answer(host, port, waited_s=connect_s)
+
+
+async def _open_first(
+    addresses: Sequence[tuple[int, tuple[object, ...]]], within_s: Seconds
+) -> ByteStream | None:
+    """Connect to the first address that answers; None if none does, each in its part of the time.
+
+    Raises:
+        OSError: the last one that refused.
+    """
+    failure: OSError | None = None
+    until = anyio.current_time() + within_s
+    for left, (family, sockaddr) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+        try:
+            with anyio.move_on_after(max(0.0, until - anyio.current_time()) / left):
+                return await _open_one(family, sockaddr)
+        except OSError as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return None
 
 
 def dial_error(error: OSError, host: str, port: int) -> TransientJoinError:

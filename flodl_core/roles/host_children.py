@@ -167,6 +167,8 @@ class HostChildren:
         said = self._dumping[rank] = anyio.Event()
         try:
             return await self._ask_for_stack(child, path)
+        except OSError:  # the file is gone, or no descriptor is left: that ends nobody
+            return ""
         finally:
             said.set()
 
@@ -247,8 +249,9 @@ class HostChildren:
         """Keep what the ranks print within its bound, on a thread: a disk may be slow."""
         for rank in self._ranks:
             path = self._facts.output_path(f"rank{rank}")
-            if path.exists() and path.stat().st_size > LIMIT_BYTES:
-                await anyio.to_thread.run_sync(shorten_output, path)
+            with contextlib.suppress(OSError):
+                if path.stat().st_size > LIMIT_BYTES:
+                    await anyio.to_thread.run_sync(shorten_output, path)
 
 
 def _size_of(path: Path) -> int:

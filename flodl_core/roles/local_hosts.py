@@ -109,6 +109,8 @@ class AgentChildren:
     ) -> None:
         """Start the agents one after another, each when the one before it has joined.
 
+        No other is started once one has not: the window is over then.
+
         Args:
             hosts: label and devices of each.
             config: of the run; what holds for the launcher's ranks holds for theirs.
@@ -123,14 +125,15 @@ class AgentChildren:
             child = self._spawn(host, words)
             self._children[host] = child
             tasks.start_soon(self._await_end, host, child, on_ended)
-            await until_joined(host)
+            if not await until_joined(host):
+                return
 
     async def finish(self, grace_s: float) -> None:
         """Wait for every agent to end; end what is left after `grace_s`."""
         with anyio.move_on_after(grace_s):
-            for child in self._children.values():
+            for child in list(self._children.values()):
                 await child.wait()
-        for child in self._children.values():
+        for child in list(self._children.values()):
             if child.status is None:
                 await child.terminate_group(1.0)
 

@@ -6,7 +6,7 @@ the window to end.
 """
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -61,8 +61,20 @@ class RunOperators:
         self._abort = abort
 
     async def watch_signals(self, log: ProcessLog, say: Callable[[str], None]) -> None:
-        """End the run at SIGINT and SIGTERM, at once at the second; runs until cancelled."""
+        """End the run at SIGINT and SIGTERM, at once at the second; runs until cancelled.
+
+        A terminal that hangs up afterwards, while the run's end is written, does as before.
+        """
         names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        at_hangup = signal.getsignal(signal.SIGHUP)
+        try:
+            await self._obey(names, log, say)
+        finally:
+            signal.signal(signal.SIGHUP, at_hangup or signal.SIG_DFL)
+
+    async def _obey(
+        self, names: Sequence[signal.Signals], log: ProcessLog, say: Callable[[str], None]
+    ) -> None:
         kind = StopKind.SAVE
         with anyio.open_signal_receiver(*names) as signals:
             async for number in signals:

@@ -26,6 +26,7 @@ from flodl_core.messages.rendezvous import RendezvousHello
 from flodl_core.net import clock
 from flodl_core.net.addresses import parse_host_port
 from flodl_core.net.children import own_environment
+from flodl_core.net.dial import DialPolicy, dial
 from flodl_core.net.local import PlainChannel
 from flodl_core.net.mux_end import connect_mux
 from flodl_core.net.mux_link import LinkClosedError, MuxLink
@@ -74,7 +75,11 @@ class Relay:
         salt = os.read(order.salt_fd, 16)
         os.close(order.salt_fd)
         host, port = parse_host_port(order.envelope.controller)
-        end = await connect_mux(host, port, salt=salt, is_sealed=order.envelope.seals_messages)
+        end = await dial(
+            lambda: connect_mux(host, port, salt=salt, is_sealed=order.envelope.seals_messages),
+            DialPolicy(),
+            on_failed=lambda one: self._log.warning("dial_failed", error=one.error.happened),
+        )
         ends = adopt_ends({one.rank: (one.control_fd, one.data_fd) for one in order.ends})
         link = self._link = MuxLink(end, self, label=f"mux {order.host}")
         ranks = tuple(sorted(ends))

@@ -194,7 +194,7 @@ class StartedHosts:
             on_ended=self._agent_ended,
             tasks=tasks,
         )
-        if self._hosts.placed is not None:
+        if self._hosts.placed is not None and self._window.ledger.phase in _OPEN:
             await self._hosts.placed.start(
                 token=token,
                 until_joined=self._until_joined,
