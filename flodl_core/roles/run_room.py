@@ -48,6 +48,7 @@ from flodl_core.roles.mode_choice import choose_for
 from flodl_core.roles.operator_desk import OperatorActions
 from flodl_core.roles.operators import RunOperators
 from flodl_core.roles.rank_ends import RankEnds
+from flodl_core.roles.record_keeper import RecordKeeper
 from flodl_core.roles.run_parts import (
     dialled_host,
     join_line,
@@ -112,6 +113,10 @@ class RunRoom:
         level = Level.DEBUG if hosts.is_verbose else Level.INFO
         hidden = (secrets.token.hex(), operator_token(secrets.token))
         self._records = make_records(plan, directory, env, secrets=hidden, level=level)
+        sample_log = self._records.sample_log
+        self._keeper = RecordKeeper(
+            self._records.recorder, also_close=sample_log.close if sample_log else None
+        )
         self._story = self._records.story
         self._log = self._records.log
         self._started = StartedHosts(plan, hosts, directory=directory, env=env, log=self._log)
@@ -160,7 +165,7 @@ class RunRoom:
                 tasks.start_soon(self._window.keep_time)
                 tasks.start_soon(self._board.run)
                 tasks.start_soon(self._records.desk.run_commands)
-                tasks.start_soon(self._keep_records)
+                tasks.start_soon(self._keeper.run)
                 self._started.start(
                     tasks,
                     self._window,
@@ -180,8 +185,10 @@ class RunRoom:
             self._started.kill_all()
             with anyio.CancelScope(shield=True):
                 await self._started.finish(0)
-                await anyio.to_thread.run_sync(self._close)
-        return self._conclude()
+                if self._controller is not None:
+                    await anyio.to_thread.run_sync(self._controller.close)
+                await self._keeper.end()
+        return await self._conclude()
 
     def _make_window(self) -> JoinWindow:
         return JoinWindow(
@@ -357,22 +364,10 @@ class RunRoom:
         assert self._failure is not None
         return self._failure.exit_code, self._failure.happened
 
-    async def _keep_records(self) -> None:
-        while True:
-            await anyio.sleep(1.0)
-            await anyio.to_thread.run_sync(self._records.recorder.write)
-
-    def _close(self) -> None:
-        if self._controller is not None:
-            self._controller.close()
-        if self._records.sample_log is not None:
-            self._records.sample_log.close()
-        self._records.recorder.close()
-
-    def _conclude(self) -> tuple[int, RunSummary]:
+    async def _conclude(self) -> tuple[int, RunSummary]:
         """Write the last document and the summary; raise what kept the run from training."""
         document = self._board.publish_now()
-        self._records.recorder.close()
+        is_kept = await self._keeper.end()
         if (finished := self._finished) is None:
             assert self._failure is not None
             self._log.close()
@@ -386,7 +381,10 @@ class RunRoom:
             samples_tail=self._controller.tail_samples(clock.now()) if self._controller else 0,
             sample_log=str(sample_log.path) if sample_log else None,
         )
-        keep_summary(summary, self._directory, self._say)
+        if is_kept:
+            keep_summary(summary, self._directory, self._say)
+        else:
+            self._say("warning: the disk of the run's directory does not answer: no summary.json")
         self._log.close()
         return finished.exit_code, summary
 

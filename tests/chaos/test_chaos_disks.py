@@ -104,6 +104,16 @@ def test_a_save_that_hangs_ends_the_run_at_its_ceiling_by_name(start) -> None:
     assert f"has not ended in {HANGS_S:g} s" in world.run.summary["detail"]
 
 
+def test_a_run_ends_though_the_disk_of_its_records_does_not_answer(start, tmp_path) -> None:
+    stem = tmp_path / "out" / "model"
+    world = start("--save-path", str(stem), park="launcher:recording:2")
+    world.until_parked("launcher", "recording")
+    assert world.finish() == 0
+    assert any("does not answer: no summary.json" in text for text in world.run.texts("note"))
+    assert not (world.run.directory / "summary.json").exists()
+    assert meta_of(stem)["samples_trained"] == PASSES * SAMPLES
+
+
 def test_what_a_killed_run_left_is_cleaned_by_the_next_which_goes_on(start, tmp_path) -> None:
     stem = tmp_path / "out" / "model"
     words = ("--checkpoint-every-epochs", "1", "--save-path", str(stem))

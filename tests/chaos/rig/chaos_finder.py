@@ -18,6 +18,7 @@ STOPPING_PLACES = {
     "flodl_core.planes.star_relay": "star_relay",
     "flodl_core.planes.root_cycle": "root_cycle",
     "flodl_core.roles.saving": "saving",
+    "flodl_core.telemetry.recorder": "recorder",
 }
 
 

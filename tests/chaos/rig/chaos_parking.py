@@ -37,13 +37,14 @@ def _wanted() -> dict[str, int]:
 WANTED = _wanted()
 
 
-def park(place: str) -> None:
-    """Wait here if this is where and when the test wants it."""
+def park(place: str, *, always: bool = False) -> None:
+    """Wait here if this is where and when the test wants it; or from then on, always."""
     if place not in WANTED:
         return
     _seen[place] += 1
     if _seen[place] == WANTED[place]:
         (DIRECTORY / f"{ME}.{place}").touch()
+    if _seen[place] == WANTED[place] or (always and _seen[place] > WANTED[place]):
         pause = threading.Event()
         while not (DIRECTORY / "go").exists():
             pause.wait(LOOK_EVERY_S)

@@ -2,7 +2,7 @@
 
 mid_bucket: the first bucket of a params round is out, the second is not. round_end: the
 root's word that the params round ended is about to be passed on. saving: the bundle is
-about to be written.
+about to be written. recording: records are about to be written, this time and from then on.
 """
 
 from collections.abc import Callable
@@ -70,3 +70,21 @@ def in_saving(module: ModuleType) -> None:
         return write(*args, **rest)
 
     module.write_bundle = stop_and_write  # type: ignore[attr-defined]
+
+
+def in_recorder(module: ModuleType) -> None:
+    """Let the launcher's disk stop to answer where records are written."""
+    if ME != "launcher":
+        return
+    recorder: Any = module.RunRecorder
+    write, close = recorder.write, recorder.close
+
+    def stop_and_write(self: object) -> None:
+        park("recording", always=True)
+        write(self)
+
+    def stop_and_close(self: object) -> None:
+        park("recording", always=True)
+        close(self)
+
+    recorder.write, recorder.close = stop_and_write, stop_and_close
