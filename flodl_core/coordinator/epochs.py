@@ -156,12 +156,11 @@ class EpochBook:
     ) -> dict[Rank, list[EpochPlan]]:
         """Return plans of the rest of an event, made like those of the whole one."""
         held: dict[Rank, list[Range]] = {rank: [] for rank in ranks}
-        spare = rest.uncovered
+        spare = [*rest.uncovered]
         if self._arranged is not None and not self._arranged.reserved:
-            parts = dict(enumerate(self._arranged.held))
-            spare = tuple(part for rank in parts if rank not in held for part in parts[rank])
-            for rank in ranks:
-                held[rank] += parts[rank]
+            spare = []
+            for number, owned in enumerate(self._arranged.held):
+                held.get(Rank(number), spare).extend(owned)
         for rank, part in share_out(spare, ranks, self._spec.batch_size):
             held[rank].append(part)
         self._resumed = self._arranged = None

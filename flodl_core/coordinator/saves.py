@@ -149,9 +149,7 @@ class SaveDesk:
         now: Seconds,
     ) -> None:
         """The bundle of `version` is being written, which names these files of ranks."""
-        self.current = Save(
-            version=version, purpose=purpose, reason=reason, since=now, files=dict(files)
-        )
+        self.current = Save(version=version, purpose=purpose, reason=reason, since=now, files=files)
         if purpose is SavePurpose.PERIODIC:
             self._demanded = ""
             self._is_epoch_due = False

@@ -9,6 +9,7 @@ Who drives it: `coordinator.machine`.
 from collections.abc import Iterable
 
 from flodl_core.coordinator import cuts, dead_ranks, ending, nccl_cycle
+from flodl_core.coordinator.callback_desk import EvalWait
 from flodl_core.coordinator.ceiling import Ceiling, earliest
 from flodl_core.coordinator.effects import DumpRankStack
 from flodl_core.coordinator.liveness import (
@@ -116,17 +117,17 @@ def stage_ceiling(state: SchedulerState) -> Ceiling | None:
         return None
     if state.stage is RunStage.RENDEZVOUS:
         return state.rendezvous.ceiling
-    evaluated, averaged = _evaluating_since(state), _averaging_since(state)
-    since = earliest(evaluated, averaged)
+    since = earliest(_evaluating_since(state), _averaging_since(state))
     if since is None and state.evaluation is None and not state.cycle.pending:
         since = state.quiet_since
     return state.ceiling(since) if since is not None else None
 
 
-def waits_for_evaluation(state: SchedulerState) -> bool:
-    """Whether `stage_ceiling` is that of an evaluation."""
+def awaited_evaluation(state: SchedulerState) -> EvalWait | None:
+    """The evaluation that `stage_ceiling` is of; None if it is of something else."""
     since, averaged = _evaluating_since(state), _averaging_since(state)
-    return since is not None and (averaged is None or since <= averaged)
+    is_first = since is not None and (averaged is None or since <= averaged)
+    return state.evaluation if is_first else None
 
 
 def _evaluating_since(state: SchedulerState) -> Seconds | None:
@@ -148,8 +149,8 @@ def stage_words(state: SchedulerState) -> str:
     """What `stage_ceiling` is about."""
     if state.stage is RunStage.RENDEZVOUS:
         return state.rendezvous.describe_missing()
-    if state.evaluation is not None and waits_for_evaluation(state):
-        return f"rank {state.evaluation.target} evaluates epoch {state.evaluation.epoch + 1}"
+    if (wait := awaited_evaluation(state)) is not None:
+        return f"rank {wait.target} evaluates epoch {wait.epoch + 1}"
     if state.cycle.pending:
         missing = ", ".join(map(str, state.cycle.missing(state.cohort.alive_ranks))) or "none"
         phase = state.cycle.phase.value
@@ -208,8 +209,8 @@ def _wait_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None
 
 def _waited_for(state: SchedulerState) -> tuple[Rank, ...]:
     """The ranks that the run as a whole waits for."""
-    if state.evaluation is not None and waits_for_evaluation(state):
-        return (state.evaluation.target,)
+    if (wait := awaited_evaluation(state)) is not None:
+        return (wait.target,)
     if state.cycle.pending:
         return state.cycle.missing(state.cohort.alive_ranks)
     if state.totals is not None and state.book.settled:

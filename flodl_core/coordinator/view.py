@@ -199,8 +199,8 @@ def training_view(state: SchedulerState, now: Seconds) -> TrainingView:
 
 
 def _loss(state: SchedulerState) -> float | None:
-    here = [record for record in state.cohort if record.alive]
-    counted = here or [record for record in state.cohort if record.life is not RankLife.DEAD]
+    left = (record for record in state.cohort if record.life is not RankLife.DEAD)
+    counted = state.cohort.alive or tuple(left)
     known = [record.loss for record in counted if record.loss is not None]
     return sum(known) / len(known) if known else None
 
@@ -285,14 +285,12 @@ def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
 def _ranks(state: SchedulerState, now: Seconds) -> tuple[RankView, ...]:
     trained, rate = sum(one.trained_samples for one in state.cohort), _throughput(state, now)
     here = sum(one.trained_samples for one in state.cohort.alive)
-    return tuple(
-        _rank(state, one, now, trained=trained, rate=rate / here if rate and here else None)
-        for one in state.cohort
-    )
+    a_sample = rate / here if rate and here else None
+    return tuple(_rank(state, one, now, trained=trained, a_sample=a_sample) for one in state.cohort)
 
 
 def _rank(
-    state: SchedulerState, record: RankRecord, now: Seconds, *, trained: int, rate: float | None
+    state: SchedulerState, record: RankRecord, now: Seconds, *, trained: int, a_sample: float | None
 ) -> RankView:
     heartbeat = heartbeat_ceiling(record, state.spec) if record.alive else None
     progress = progress_ceiling(state, record.rank)
@@ -313,7 +311,7 @@ def _rank(
         samples_dropped=record.dropped_samples,
         share=share,
         weight=record.weight,
-        throughput=rate * record.trained_samples if rate and record.alive else None,
+        throughput=a_sample * record.trained_samples if a_sample and record.alive else None,
         loss=record.loss,
         divergence=record.divergence,
         heartbeat_age_s=_age(heartbeat, now),

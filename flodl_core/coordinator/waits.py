@@ -14,10 +14,10 @@ from flodl_core.coordinator.liveness import heartbeat_ceiling, is_burning
 from flodl_core.coordinator.saves import SavePhase
 from flodl_core.coordinator.state import RunStage, SchedulerState
 from flodl_core.coordinator.tick import (
+    awaited_evaluation,
     progress_ceiling,
     stage_ceiling,
     stage_words,
-    waits_for_evaluation,
 )
 from flodl_core.ids import HostName, Rank, RankPhase
 from flodl_core.units import Seconds
@@ -70,8 +70,8 @@ def _run_waits(state: SchedulerState) -> list[_Wait]:
     if stage is not None:
         rendezvous = state.stage is RunStage.RENDEZVOUS
         outcome = "the run fails" if rendezvous else "the last commit is saved and the run ends"
-        is_evaluation = state.evaluation is not None and waits_for_evaluation(state)
-        target = state.evaluation.target if state.evaluation and is_evaluation else None
+        evaluation = awaited_evaluation(state)
+        target = evaluation.target if evaluation is not None else None
         host = state.cohort[target].host if target is not None else None
         words = stage_words(state) if target is None else f"callback: {stage_words(state)}"
         waits.append((target, host, words, stage, outcome))
@@ -101,10 +101,8 @@ def _session_waits(state: SchedulerState) -> list[_Wait]:
     sessions = state.nccl
     if sessions is None or sessions.ceiling is None or state.ending:
         return []
-    words, alive = (
-        f"NCCL session {sessions.session} is {sessions.phase.value}",
-        state.cohort.alive_ranks,
-    )
+    words = f"NCCL session {sessions.session} is {sessions.phase.value}"
+    alive = state.cohort.alive_ranks
     goes = sessions.to_evict(alive)
     return [
         (
@@ -147,17 +145,13 @@ def _cycle_waits(state: SchedulerState) -> list[_Wait]:
         for rank in state.cycle.missing(alive)
         if state.cohort[rank].phase in _CYCLE_WORDS and not state.keeps_cycle_waiting(rank)
     ]
-    stage, since = stage_ceiling(state), state.cycle.since
-    if stage is not None:
-        outcome = "the last commit is saved and the run ends"
-        return [
-            (record.rank, record.host, _cycle_words(record), stage, outcome) for record in missing
-        ]
-    first = _first_to_go(state)
-    if first is None or since is None:
-        return []
-    due, slow = first
-    ceiling, outcome = Ceiling(since, due - since), f"rank {slow} is evicted"
+    ceiling, outcome = stage_ceiling(state), "the last commit is saved and the run ends"
+    if ceiling is None:
+        first, since = _first_to_go(state), state.cycle.since
+        if first is None or since is None:
+            return []
+        due, slow = first
+        ceiling, outcome = Ceiling(since, due - since), f"rank {slow} is evicted"
     return [
         (record.rank, record.host, _cycle_words(record), ceiling, outcome) for record in missing
     ]

@@ -115,30 +115,26 @@ async def open_tcp(host: str, port: int, *, connect_s: Seconds = CONNECT_S) -> B
         UnknownHostError: the name has no address.
         NoAnswerError: nothing came back within `connect_s`, or no road leads there.
     """
-    failure: OSError | None = None
-    is_resolved = False
+    until = anyio.current_time() + connect_s
+    found = None
     with anyio.move_on_after(connect_s):
         try:
             found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
             raise dial_error(error, host, port) from error
-        is_resolved = True
-        addresses = [(family, sockaddr) for family, _, _, _, sockaddr in found]
-        try:
-            stream = await _open_first(addresses, connect_s)
-        except OSError as error:
-            failure = error
-        else:
-            if stream is not None:
-                return stream
-    if failure is not None:
-        raise dial_error(failure, host, port) from failure
-    if not is_resolved:
+    if found is None:
         raise UnknownHostError(
             f"the host name {host} was not resolved within {connect_s:g} s",
             fix="look whether the name server answers, or write the IP address.",
         )
-    raise no_answer(host, port, waited_s=connect_s)
+    addresses = [(family, sockaddr) for family, _, _, _, sockaddr in found]
+    try:
+        stream = await _open_first(addresses, until - anyio.current_time())
+    except OSError as error:
+        raise dial_error(error, host, port) from error
+    if stream is None:
+        raise no_answer(host, port, waited_s=connect_s)
+    return stream
 
 
 async def _open_first(

@@ -6,7 +6,7 @@ the window to end.
 """
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import anyio
 
@@ -65,16 +65,14 @@ class RunOperators:
 
         A terminal that hangs up afterwards, while the run's end is written, does as before.
         """
-        names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         at_hangup = signal.getsignal(signal.SIGHUP)
         try:
-            await self._obey(names, log, say)
+            await self._obey_signals(log, say)
         finally:
             signal.signal(signal.SIGHUP, at_hangup or signal.SIG_DFL)
 
-    async def _obey(
-        self, names: Sequence[signal.Signals], log: ProcessLog, say: Callable[[str], None]
-    ) -> None:
+    async def _obey_signals(self, log: ProcessLog, say: Callable[[str], None]) -> None:
+        names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         kind = StopKind.SAVE
         with anyio.open_signal_receiver(*names) as signals:
             async for number in signals:

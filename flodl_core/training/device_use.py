@@ -50,12 +50,9 @@ class DeviceWatch:
             self._thread.join(1.0)
 
     def _run(self) -> None:
-        has_entered = False
         while not self._is_over.wait(self._every_s):
             if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-                if not has_entered:
-                    enter_device(self._device)
-                    has_entered = True
+                enter_device(self._device)  # not before: it begins to use the device
                 self._channel.post(sample_device(self._channel.rank, self._device))
 
 

@@ -115,7 +115,7 @@ class FlatLayout:
         average, or its own average costs nothing but its place in the sum.
         """
         for index, placed in enumerate(self.params):
-            self._took_gradients[index] |= placed.requires_grad or placed.has_gradient
+            self._took_gradients[index] |= placed.takes_gradients
         return list(self._took_gradients)
 
     def gather_strays(self) -> tuple[str, ...]:

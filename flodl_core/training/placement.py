@@ -45,18 +45,11 @@ class PlacedParam:
     bindings: tuple[Binding, ...]
 
     @property
-    def requires_grad(self) -> bool:
-        """Whether any of its parameters takes gradients now."""
+    def takes_gradients(self) -> bool:
+        """Whether any of its parameters takes gradients, or has one from before it was frozen."""
         return any(
-            binding.original is not None and binding.original.requires_grad
-            for binding in self.bindings
-        )
-
-    @property
-    def has_gradient(self) -> bool:
-        """Whether a gradient is there from the last step, frozen since or not."""
-        return any(
-            binding.original is not None and binding.original.grad is not None
+            binding.original is not None
+            and (binding.original.requires_grad or binding.original.grad is not None)
             for binding in self.bindings
         )
 

@@ -70,7 +70,8 @@ def test_a_rank_that_runs_on_may_be_in_a_long_batch_before_it_adopts():
     assert not script.machine._state.cycle.pending
 
 
-def test_a_rank_that_is_held_back_and_hangs_in_the_batch_that_it_is_in_goes_alone():
+def held_back():
+    """The first of three ranks that run on is two batches ahead, and is told to wait."""
     elche = ElcheSettings(max_batch_diff=2)
     script = Script(
         (("red", 3),),
@@ -80,6 +81,11 @@ def test_a_rank_that_is_held_back_and_hangs_in_the_batch_that_it_is_in_goes_alon
     ).start()
     batches(script, 0, 9)
     assert sent(script.batch(0), control.Throttle, 0)
+    return script
+
+
+def test_a_rank_that_is_held_back_and_hangs_in_the_batch_that_it_is_in_goes_alone():
+    script = held_back()
     script.tell(0, script.heartbeat(0))  # in a batch that it had begun
     for rank in (1, 2):
         batches(script, rank, 10)
@@ -94,15 +100,7 @@ def test_a_rank_that_is_held_back_and_hangs_in_the_batch_that_it_is_in_goes_alon
 
 
 def test_a_rank_that_is_held_back_and_says_so_owes_nothing():
-    elche = ElcheSettings(max_batch_diff=2)
-    script = Script(
-        (("red", 3),),
-        mode=Mode.CPU_ASYNC,
-        n_samples=4000,
-        settings={"cadence": CadenceSettings(elche=elche)},
-    ).start()
-    batches(script, 0, 9)
-    assert sent(script.batch(0), control.Throttle, 0)
+    script = held_back()
     script.tell(0, script.heartbeat(0, RankPhase.HELD))
     for rank in (1, 2):  # theirs may take 20 minutes each
         batches(script, rank, 9, batch_ms=60_000.0)

@@ -102,11 +102,7 @@ class Member:
 
     def formed(self) -> FormedSession:
         """Wait until a session is usable."""
-        for age_s in looks():
-            if (formed := self.keeper.usable) is not None:
-                return formed
-            assert age_s < PATIENCE_S, "no session formed"
-        raise AssertionError
+        return waited_for(lambda: self.keeper.usable, "no session formed")
 
     def average(
         self, n: int, *, cycle: int = 1, gamma: float = 1.0, unfrozen: Sequence[bool] | None = None
@@ -132,40 +128,45 @@ class Member:
 
     def answer_of(self, session: int) -> NewNcclIdGenerated:
         """Wait for this member's answer to a request."""
-        for age_s in looks():
-            for message in list(self.posted):
-                if isinstance(message, NewNcclIdGenerated) and message.session == session:
-                    return message
-            assert age_s < PATIENCE_S, "no answer came"
-        raise AssertionError
+        return waited_for(
+            lambda: next(
+                (one for one in self._said(NewNcclIdGenerated) if one.session == session), None
+            ),
+            "no answer came",
+        )
 
     def wait_for_exiting(self) -> Exiting:
         """Wait until this member says that it ends."""
-        for age_s in looks():
-            for message in list(self.posted):
-                if isinstance(message, Exiting):
-                    return message
-            assert age_s < PATIENCE_S, "it does not say that it ends"
-        raise AssertionError
+        return waited_for(
+            lambda: next(iter(self._said(Exiting)), None), "it does not say that it ends"
+        )
 
     def wait_for_completed(self, cycle: int) -> None:
         """Wait until this member has completed a cycle."""
-        for age_s in looks():
-            if self.keeper.completed >= cycle:
-                return
-            assert age_s < PATIENCE_S, f"cycle {cycle} is not completed"
+        waited_for(
+            lambda: self.keeper.completed >= cycle or None, f"cycle {cycle} is not completed"
+        )
 
     def wait_for_entry(self, name: str, *, times: int) -> None:
         """Wait until this member has entered a collective so many times."""
-        for age_s in looks():
-            if self.entered.count(name) >= times:
-                return
-            assert age_s < PATIENCE_S, f"{name} is not entered"
+        waited_for(lambda: self.entered.count(name) >= times or None, f"{name} is not entered")
+
+    def _said(self, kind: type[T]) -> list[T]:
+        return [message for message in list(self.posted) if isinstance(message, kind)]
 
     @property
     def sessions(self) -> list[int]:
         """The sessions that it said are formed."""
         return [one.session for one in self.posted if isinstance(one, NcclSessionFormed)]
+
+
+def waited_for(look: Callable[[], T | None], complaint: str) -> T:
+    """Return what a look finds, once it finds anything."""
+    for age_s in looks():
+        if (found := look()) is not None:
+            return found
+        assert age_s < PATIENCE_S, complaint
+    raise AssertionError
 
 
 def finish(steps: Generator[None, None, T]) -> T:

@@ -24,6 +24,16 @@ def agents(place):
     )
 
 
+async def start(children, until_joined, ended, tasks):
+    await children.start(
+        HOSTS,
+        config=NOTHING_SET,
+        until_joined=until_joined,
+        on_ended=lambda host, how: ended.append(host),
+        tasks=tasks,
+    )
+
+
 @pytest.mark.anyio
 async def test_no_other_agent_is_started_once_the_window_is_over(tmp_path):
     children, asked, ended = agents(tmp_path), [], []
@@ -33,13 +43,7 @@ async def test_no_other_agent_is_started_once_the_window_is_over(tmp_path):
         return host == "green"
 
     async with anyio.create_task_group() as tasks:
-        await children.start(
-            HOSTS,
-            config=NOTHING_SET,
-            until_joined=until_joined,
-            on_ended=lambda host, how: ended.append(host),
-            tasks=tasks,
-        )
+        await start(children, until_joined, ended, tasks)
         assert asked == ["green", "blue"]
         await children.finish(0)
     assert sorted(ended) == ["blue", "green"]
@@ -56,13 +60,7 @@ async def test_agents_may_be_ended_while_others_are_started(tmp_path):
         return host != "red"
 
     async with anyio.create_task_group() as tasks:
-        await children.start(
-            HOSTS,
-            config=NOTHING_SET,
-            until_joined=until_joined,
-            on_ended=lambda host, how: ended.append(host),
-            tasks=tasks,
-        )
+        await start(children, until_joined, ended, tasks)
         await children.finish(0)
     assert sorted(ended) == ["blue", "green", "red"]
 

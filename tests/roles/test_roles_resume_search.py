@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from small_model import GEOMETRY, geometry_of
 
 from flodl_core.checkpoint.bundle import write_bundle
 from flodl_core.checkpoint.meta import BundleFacts, SavedCoverage, SavedOuter, SavedRankFile
@@ -12,29 +13,12 @@ from flodl_core.checkpoint.resume import RunNumbers
 from flodl_core.checkpoint.values import SavedConsensus
 from flodl_core.errors import ConfigError
 from flodl_core.ids import Mode, OuterKind, Round, RunId, SaveReason
-from flodl_core.messages.job import Geometry, OuterSpec, Segment, View
+from flodl_core.messages.job import OuterSpec
 from flodl_core.planes.velocity import OuterState
 from flodl_core.roles.formation import beginning_of
 from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.telemetry.run_directory import RunDirectory
 
-GEOMETRY = Geometry(
-    params=(
-        Segment(
-            name="w",
-            dtype="float32",
-            shape=(2,),
-            offset=0,
-            numel=2,
-            trainable=True,
-            views=(View(name="w", shape=(2,), strides=(1,), storage_offset=0),),
-        ),
-    ),
-    params_numel=16,
-    buffers=(),
-    buffers_numel=0,
-    locals=(),
-)
 NUMBERS = RunNumbers(
     job="charlm",
     seed=5,
@@ -255,23 +239,4 @@ def test_a_run_that_is_done_is_not_gone_on_with(tmp_path):
 
 def test_weights_of_another_model_are_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match="holds no absent"):
-        load(
-            tmp_path,
-            geometry=Geometry(
-                params=(
-                    Segment(
-                        name="absent",
-                        dtype="float32",
-                        shape=(2,),
-                        offset=0,
-                        numel=2,
-                        trainable=True,
-                        views=(),
-                    ),
-                ),
-                params_numel=16,
-                buffers=(),
-                buffers_numel=0,
-                locals=(),
-            ),
-        )
+        load(tmp_path, geometry=geometry_of("absent"))

@@ -4,36 +4,19 @@ import dataclasses
 
 import numpy as np
 import pytest
+from small_model import GEOMETRY
 from wire_examples import ENVELOPE
 
 from flodl_core.checkpoint.bundle import find_bundle
 from flodl_core.coordinator.effects import SaveBundle
 from flodl_core.coordinator.facts import SaveFacts
 from flodl_core.ids import HostName, SaveReason
-from flodl_core.messages.job import Geometry, ResumeSpec, Segment, View
+from flodl_core.messages.job import ResumeSpec
 from flodl_core.planes.consensus import CommittedView
 from flodl_core.roles.saving import BundleWriter, SavedMarks
 from flodl_core.telemetry.logs import ProcessLog
 
 pytestmark = pytest.mark.anyio
-
-GEOMETRY = Geometry(
-    params=(
-        Segment(
-            name="w",
-            dtype="float32",
-            shape=(2,),
-            offset=0,
-            numel=2,
-            trainable=True,
-            views=(View(name="w", shape=(2,), strides=(1,), storage_offset=0),),
-        ),
-    ),
-    params_numel=16,
-    buffers=(),
-    buffers_numel=0,
-    locals=(),
-)
 
 
 @pytest.fixture

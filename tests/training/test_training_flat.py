@@ -143,37 +143,45 @@ def test_integers_above_2_to_the_53_and_masks_are_packed_bit_by_bit():
     assert (packed["mask"].dtype, packed["mask"].data) == ("bool", b"\x01\x00\x01")
 
 
+class Flagged:
+    """A model whose one frozen parameter may be flagged at a snapshot."""
+
+    def __init__(self):
+        self.model = Odd()
+        self.layout, self.slot, _ = snap(self.model)
+        self.parameter = self.model.frozen
+
+    def is_flagged(self):
+        names = [segment.name for segment in self.layout.geometry.params]
+        return bool(self.slot.flags[names.index("frozen")])
+
+    def is_flagged_now(self):
+        take_snapshot(self.layout, self.slot, CLAIM)
+        return self.is_flagged()
+
+
 def test_unfrozen_parameters_are_flagged_from_the_next_snapshot_on():
-    model = Odd()
-    layout, slot, _ = snap(model)
-    at = [segment.name for segment in layout.geometry.params].index("frozen")
-    assert not slot.flags[at]
-    model.frozen.requires_grad_(True)
-    take_snapshot(layout, slot, CLAIM)
-    assert slot.flags[at]
+    one = Flagged()
+    assert not one.is_flagged()
+    one.parameter.requires_grad_(True)
+    assert one.is_flagged_now()
 
 
 def test_what_was_unfrozen_once_is_flagged_for_good():
     # it may be trained and frozen again before the next snapshot, on each rank's own data
-    model = Odd()
-    layout, slot, _ = snap(model)
-    at = [segment.name for segment in layout.geometry.params].index("frozen")
-    model.frozen.requires_grad_(True)
-    take_snapshot(layout, slot, CLAIM)
-    model.frozen.requires_grad_(False)
-    take_snapshot(layout, slot, CLAIM)
-    assert slot.flags[at]
+    one = Flagged()
+    one.parameter.requires_grad_(True)
+    one.is_flagged_now()
+    one.parameter.requires_grad_(False)
+    assert one.is_flagged_now()
 
 
 def test_what_was_trained_and_frozen_again_between_two_snapshots_is_flagged():
-    model = Odd()
-    layout, slot, _ = snap(model)
-    at = [segment.name for segment in layout.geometry.params].index("frozen")
-    model.frozen.requires_grad_(True)
-    (model.frozen.abs() ** 2).sum().backward()
-    model.frozen.requires_grad_(False)
-    take_snapshot(layout, slot, CLAIM)
-    assert slot.flags[at]
+    one = Flagged()
+    one.parameter.requires_grad_(True)
+    (one.parameter.abs() ** 2).sum().backward()
+    one.parameter.requires_grad_(False)
+    assert one.is_flagged_now()
 
 
 def trained(model, optimizer):

@@ -134,8 +134,7 @@ class SessionKeeper:
                 form = _Form(message.session, message.uid, place, size, source)
                 self._work.put(lambda: self._form(form))
             case None | ShutdownWithSave(reason=SaveReason.CONTROLLER_LOST):
-                self._is_over = True
-                self._break("the launcher or the relay is gone")
+                self._end("the launcher or the relay is gone")
 
     def form_first(self, uid: bytes, *, size: int) -> None:
         """Begin session 0, in which a member's place is its rank."""
@@ -146,6 +145,11 @@ class SessionKeeper:
         """Return the uid of session 0, of the rank that was asked to make it."""
         self._fabric.bind()
         return self._fabric.new_uid()
+
+    def _end(self, why: str) -> None:
+        """Break what there is; no session will follow."""
+        self._is_over = True
+        self._break(why)
 
     def _break(self, why: str) -> None:
         with self._lock:
@@ -218,8 +222,7 @@ class SessionKeeper:
 
     def close(self) -> None:
         """End the thread; what is formed is given back."""
-        self._is_over = True
-        self._break("the rank leaves")
+        self._end("the rank leaves")
         self._work.put(None)
         self._thread.join(5.0)
 
