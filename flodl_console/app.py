@@ -23,11 +23,11 @@ from textual.worker import Worker
 from flodl_console.actions import Scope
 from flodl_console.commands import ConsoleCommands
 from flodl_console.feed.source import Feed
-from flodl_console.line_filters import AsciiLines, ColourlessLines
+from flodl_console.line_filters import chosen_filters
 from flodl_console.messages import Noticed, RankChosen, RecordArrived
 from flodl_console.operating import Operating
 from flodl_console.playing import Playing
-from flodl_console.registry import action_called, bindings_in
+from flodl_console.registry import action_called, bindings_in, needs_run
 from flodl_console.saving import Saving
 from flodl_console.screens.console_screen import ConsoleScreen, acts_now
 from flodl_console.screens.dialog import Dialog
@@ -126,7 +126,9 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self._running_loop: asyncio.AbstractEventLoop | None = None
         self.animation_level = "none"
         self.use_command_palette = True
-        self._filters_of_ours = self._line_filters()
+        self._filters_of_ours = chosen_filters(
+            is_colourless=settings.is_colourless or self.no_color, is_ascii=settings.is_ascii
+        )
         self._is_held = False
         self._is_leaving = False
         self._has_chosen_screen = False
@@ -160,7 +162,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
         if self._reader is not None:
             self._reader.cancel()
         self.feed = feed
-        self._has_chosen_screen = False
+        self._has_chosen_screen = self._is_held = False
         self._reader = self.run_worker(self._read(feed), group="feed", exit_on_error=True)
         if self.current_mode == FORM:
             self.switch_mode("window")
@@ -181,20 +183,25 @@ class ConsoleApp(App[int], inherit_bindings=False):
     def take_record(self, message: RecordArrived) -> None:
         """Fold a record in and show what came of it."""
         self.latest = fold(self.latest, message.record)
-        if not self._is_held:
-            self.show_latest()
+        self.show_latest()
 
     def show_latest(self) -> None:
-        """Put the newest view on the screen in front."""
-        self.view = self.latest
-        self._follow_phase()
+        """Put the newest view on the screen in front, unless a person holds an older one there."""
+        if not self._is_held:
+            self.view = self.latest
+            self._follow_phase()
         self.push_view()
 
     @on(ConsoleScreen.Shown)
     def push_view(self) -> None:
-        """Give the view to the screens of the stack in front; the form has none."""
+        """Give the view to the screens of the stack in front; the form has none.
+
+        Of a held picture only what the screen draws stands: boxes, offers and the banner
+        go by the newest view.
+        """
         if self.feed is None:
             return
+        banner = link_banner(self.latest, held=self.view if self._is_held else None)
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen) and screen.is_mounted:
                 screen.rank = self.chosen
@@ -202,7 +209,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
                     offers(self.latest, rank=screen.chosen_rank, host=screen.chosen_host).values()
                 )
                 screen.view = self.view
-                screen.banner = link_banner(self.view)
+                screen.banner = banner
             elif isinstance(screen, Dialog):
                 screen.take_view(self.latest)
 
@@ -277,30 +284,20 @@ class ConsoleApp(App[int], inherit_bindings=False):
         self.panic(Traceback(show_locals=False, width=None, suppress=[rich]))
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return Textual's filters and ours, for terminals without colour or Unicode."""
+        """Return Textual's filters and ours."""
         return [*super().get_line_filters(), *self._filters_of_ours]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether a key acts now: none does once the console is being left."""
-        return not self._is_leaving and acts_now(
-            self.screen, action_called("app", action, parameters)
-        )
-
-    def _line_filters(self) -> tuple[LineFilter, ...]:
-        filters: list[LineFilter] = []
-        if self.settings.is_colourless or self.no_color:
-            filters.append(ColourlessLines())
-        if self.settings.is_ascii:
-            filters.append(AsciiLines())
-        return tuple(filters)
+        """Return whether a key acts now: none while leaving, few while there is no run."""
+        called = action_called("app", action, parameters)
+        if self._is_leaving or (self.feed is None and called is not None and needs_run(called)):
+            return False
+        return acts_now(self.screen, called)
 
     # The actions of the registry's shell scope.
 
     def action_show(self, mode: str) -> None:
         """Show a screen, and stay there whatever the phase does."""
-        if self.feed is None:
-            self.notice("there is no run to show yet", is_problem=True)
-            return
         self._has_chosen_screen = True
         self.switch_mode(mode)
 
@@ -342,7 +339,7 @@ class ConsoleApp(App[int], inherit_bindings=False):
             self.notice("the picture is held; Space goes on. The run is not touched")
         else:
             self.notice("the picture goes on")
-            self.show_latest()
+        self.show_latest()
 
     def action_step(self, records: int) -> None:
         """Move the playback by a document."""

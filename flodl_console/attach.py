@@ -26,7 +26,7 @@ def find_live_feed(
     """Return a feed of the run that is meant.
 
     Args:
-        address: `host:port`; the newest live run of `run_dir` if None.
+        address: `host:port`; the newest live run of `run_dir` that can be asked if None.
         run_dir: of all runs, or one run's own; as configured if None.
         token_file: file with the join token, where the run directory is elsewhere.
         config_file: settings file instead of `flodl.toml`.
@@ -35,17 +35,23 @@ def find_live_feed(
     Raises:
         ConfigError: the address is none, or a setting cannot be used.
         NoLiveRunError: no run that is on was found.
+        PortNotOpenError: a run is on, but none has opened its port yet.
     """
     found = find_wanted_run(
         address,
         run_dir=None if run_dir is None else str(run_dir),
         token_file=None if token_file is None else str(token_file),
         config_file=config_file,
+        skips_unopened=True,
     )
     return LiveFeed(
         found.host,
         found.port,
-        trust=RunTrust(operator_token=found.operator_token, fingerprint=found.fingerprint),
+        trust=RunTrust(
+            operator_token=found.operator_token,
+            fingerprint=found.fingerprint,
+            join_token=found.join_token,
+        ),
         is_read_only=is_read_only,
         directory=found.directory,
     )
@@ -55,7 +61,7 @@ def launched_feed(launched: LaunchedRun, *, is_read_only: bool = False) -> LiveF
     """Return a feed of a run that this console started.
 
     Raises:
-        NoLiveRunError: it has ended since, so that its address is gone.
+        PortNotOpenError: its address is not there.
         ConfigError: others may read its token.
     """
     host, port = address_of(launched.directory)
@@ -66,7 +72,11 @@ def launched_feed(launched: LaunchedRun, *, is_read_only: bool = False) -> LiveF
         port,
         trust=NO_TRUST
         if token is None
-        else RunTrust(operator_token=operator_token(token.secret), fingerprint=token.fingerprint),
+        else RunTrust(
+            operator_token=operator_token(token.secret),
+            fingerprint=token.fingerprint,
+            join_token=token.text(),
+        ),
         is_read_only=is_read_only,
         directory=launched.directory,
     )

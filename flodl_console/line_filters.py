@@ -1,10 +1,11 @@
-"""The last thing that happens to a line before it is drawn: without colour, in ASCII.
+"""The last thing that happens to a line before it is drawn: harmless, without colour, in ASCII.
 
-What it is: two filters over finished lines, so that no widget can forget either.
+What it is: filters over finished lines, so that no widget can forget one.
 What it is not: a choice of words; a text keeps its width and its place.
 Who drives it: the app returns them in `get_line_filters`.
 """
 
+import re
 import unicodedata
 from functools import lru_cache
 from typing import Final
@@ -42,6 +43,43 @@ _MORE_TWINS: Final = {
 """What Textual and people draw beside our own glyphs; each twin is as wide."""
 
 _TWINS: Final = {**_MORE_TWINS, **ASCII_TWINS}
+
+_STEERING: Final = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+"""Control characters, line separators, direction marks and lone surrogates."""
+
+
+def chosen_filters(*, is_colourless: bool, is_ascii: bool) -> tuple[LineFilter, ...]:
+    """Return what every line goes through, in this order."""
+    filters: list[LineFilter] = [HarmlessLines()]
+    if is_colourless:
+        filters.append(ColourlessLines())
+    if is_ascii:
+        filters.append(AsciiLines())
+    return tuple(filters)
+
+
+class HarmlessLines(LineFilter):
+    """Takes away what would steer the terminal; panels have cleaned peers' texts already."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return the line without such characters, each piece as wide as it was.
+
+        Args:
+            segments: of one line.
+            background: stays as it is.
+        """
+        return [
+            segment
+            if segment.control or _STEERING.search(segment.text) is None
+            else Segment(_STEERING.sub(_unsteered, segment.text), segment.style)
+            for segment in segments
+        ]
+
+
+def _unsteered(found: re.Match[str]) -> str:
+    return "?" * cell_len(found[0])
 
 
 class ColourlessLines(LineFilter):

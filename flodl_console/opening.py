@@ -5,6 +5,8 @@ What it is not: the search for a run, or the child process; `attach` and `launch
 Who drives it: `running.run_console` and the form.
 """
 
+from collections.abc import Coroutine
+from functools import partial
 from pathlib import Path
 
 from flodl_console.attach import find_live_feed, launched_feed
@@ -23,7 +25,7 @@ def open_feed(settings: ConsoleSettings) -> Feed | None:
 
     Raises:
         ConfigError: an address, a scenario or a setting cannot be used.
-        NoLiveRunError: a run was named that is not on.
+        PortNotOpenError: a run is on, but none has opened its port yet.
         NoRecordError: nothing that can be played lies there.
     """
     if settings.demo is not None:
@@ -42,17 +44,26 @@ def open_feed(settings: ConsoleSettings) -> Feed | None:
         return None
 
 
-async def launch_run(review: FormReview) -> Feed:
+async def launch_run(review: FormReview, *, is_read_only: bool = False) -> Feed:
     """Start a run and return a feed of it.
+
+    Args:
+        review: what the form says, and all is well with it.
+        is_read_only: whether nothing may be asked of the run once it is there.
 
     Raises:
         LaunchFailedError: the child ended; the text holds its own words.
         LaunchSlowError: its port is not open in time.
         ConfigError: the run's directory cannot be written.
-        NoLiveRunError: the run has ended since.
+        PortNotOpenError: the run's address is not there.
     """
     launched = await start_headless(review.words, Path(review.run_dir))
-    return launched_feed(launched)
+    return launched_feed(launched, is_read_only=is_read_only)
+
+
+def launch_of(settings: ConsoleSettings) -> "partial[Coroutine[None, None, Feed]]":
+    """Return what the form starts runs with: the console asks them what it may ask any run."""
+    return partial(launch_run, is_read_only=settings.is_read_only)
 
 
 def _live(settings: ConsoleSettings) -> Feed:

@@ -5,11 +5,17 @@ What it is not: the rules; `view.actions` has the same as the run, and the run d
 Who drives it: the app's actions.
 """
 
+from typing import Final
+
 from flodl_console.screens.choice import ChoiceScreen
 from flodl_console.screens.confirm import ConfirmScreen
 from flodl_console.shell import Shell
 from flodl_console.view.actions import ActionId, ActionOffer, offer
-from flodl_console.view.facts import alive_ranks, host_names
+from flodl_console.view.facts import alive_ranks, host_names, place_of
+from flodl_console.view.texts import says
+
+ANSWER_CELLS: Final = 48
+"""Of an answer in a box, which fits into the smallest terminal."""
 
 
 class Operating:
@@ -54,7 +60,9 @@ class Operating:
             return
         self._shell.ask_person(
             ChoiceScreen(
-                "Drain which host?", [(host, host) for host in taken], clock=self._shell.clock
+                "Drain which host?",
+                [(host, says(host, ANSWER_CELLS)) for host in taken],
+                clock=self._shell.clock,
             ),
             lambda taken: None if taken is None else self.ask(ActionId.DRAIN, host=taken),
         )
@@ -101,6 +109,6 @@ class Operating:
         if document is None:
             return []
         return [
-            (str(row.rank), f"rank {row.rank} on {row.host} ({row.device})")
+            (str(row.rank), says(f"{place_of(row.rank, row.host)} ({row.device})", ANSWER_CELLS))
             for row in alive_ranks(document)
         ]

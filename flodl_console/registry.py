@@ -69,9 +69,12 @@ def everywhere(scope: Scope) -> tuple[ConsoleAction, ...]:
     if scope in {Scope.DIALOG, Scope.HELP}:
         return ()
     shell = actions_in(Scope.SHELL)
-    if scope is Scope.FORM:
-        return tuple(action for action in shell if action.id in _WITHOUT_RUN)
-    return shell
+    return tuple(one for one in shell if not needs_run(one)) if scope is Scope.FORM else shell
+
+
+def needs_run(action: ConsoleAction) -> bool:
+    """Return whether an action means nothing before there is a run."""
+    return action.scope is Scope.SHELL and action.id not in _WITHOUT_RUN
 
 
 def key_bar_actions(scope: Scope) -> tuple[ConsoleAction, ...]:

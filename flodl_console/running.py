@@ -8,7 +8,7 @@ Who drives it: `flodl console`.
 import sys
 
 from flodl_console.app import ConsoleApp
-from flodl_console.opening import launch_run, open_feed
+from flodl_console.opening import launch_of, open_feed
 from flodl_console.settings import ConsoleSettings
 from flodl_console.terminal import given_back
 from flodl_console.view.facts import is_gone
@@ -29,7 +29,7 @@ def run_console(settings: ConsoleSettings) -> int:
         FlodlError: what was asked for cannot be shown; the terminal is untouched.
     """
     feed = open_feed(settings)
-    app = ConsoleApp(settings, feed=feed, launch=launch_run)
+    app = ConsoleApp(settings, feed=feed, launch=launch_of(settings))
     with given_back(app.leave) as start_alarm:
         app.before_leaving = start_alarm
         app.run(mouse=False)

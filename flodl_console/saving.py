@@ -16,12 +16,13 @@ import anyio
 from flodl_console.screens.choice import ChoiceScreen
 from flodl_console.shell import Shell
 from flodl_console.view.export import ranks_csv, ranks_json, windows_csv, windows_json
+from flodl_console.view.formats import finite
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.records import SourceKind
 from flodl_core.config.load import load_agent
 from flodl_core.errors import ConfigError
 from flodl_core.ids import RunId
-from flodl_core.telemetry.run_directory import RunDirectory
+from flodl_core.telemetry.run_directory import RunDirectory, safe_name
 
 _KINDS: Final = (
     ("ranks.csv", "Ranks as CSV"),
@@ -91,11 +92,14 @@ class Saving:
         self._shell.notice(f"the join token was copied {_CLIPBOARD}")
 
     def _token(self, view: ConsoleView) -> str | None:
-        """Return the token of the run directory or of the file that was named.
+        """Return the token by which the run was found, else that of its directory.
 
         Raises:
             ConfigError: the file cannot be used.
         """
+        feed = self._shell.feed
+        if feed is not None and feed.join_token is not None:
+            return feed.join_token
         if self._token_file is not None:
             return load_agent({"token_file": str(self._token_file)}).agent.token
         run = None if view.document is None else view.document.run
@@ -135,8 +139,8 @@ class Saving:
     def _path(self, view: ConsoleView, kind: str) -> Path:
         assert view.document is not None
         run = view.document.run
-        second = int(run.uptime_s)
-        return self._directory / f"flodl-{run.id}-{second}s-{kind}"
+        second = int(finite(run.uptime_s) or 0.0)
+        return self._directory / f"flodl-{safe_name(run.id)}-{second}s-{kind}"
 
 
 def _write_new(path: Path, text: str) -> None:

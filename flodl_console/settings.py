@@ -48,7 +48,7 @@ class ConsoleSettings:
     token_file: Path | None = field(default=None, repr=False)
     """File with the run's join token, where the run directory is elsewhere."""
     is_read_only: bool = False
-    """Whether nothing may be asked of the run."""
+    """Whether nothing may be asked of the run, also of one that the form starts."""
     replay: Path | None = None
     """Directory of a run that is played again."""
     demo: str | None = None

@@ -5,18 +5,23 @@ What it is not: a connection to it.
 Who drives it: the commands that ask a run, and the console.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from flodl_core.config.addresses import is_loopback_address
 from flodl_core.config.join_token import read_join_token
 from flodl_core.config.load import load_agent, load_run
+from flodl_core.errors import FlodlError
 from flodl_core.net.addresses import join_host_port, parse_host_port
-from flodl_core.telemetry.run_directory import NoLiveRunError, RunDirectory, find_run, list_runs
+from flodl_core.telemetry.run_directory import RunDirectory, find_run, list_runs
 from flodl_core.wire.handshake import operator_token
 
 USUAL_PORT: Final = 1337
+
+
+class PortNotOpenError(FlodlError):
+    """A run is on, but it has not opened its port yet, so that nobody can ask it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,8 @@ class FoundRun:
     port: int
     operator_token: str | None = field(repr=False)
     """None where no token of the run is known."""
+    join_token: str | None = field(default=None, repr=False)
+    """As another host would be given it; None where it is not known."""
     fingerprint: bytes | None = None
     """Of the run's certificate, as the token says; None where the run speaks no TLS."""
     directory: RunDirectory | None
@@ -40,6 +47,7 @@ def find_wanted_run(
     run_dir: str | None = None,
     token_file: str | None = None,
     config_file: Path | None = None,
+    skips_unopened: bool = False,
 ) -> FoundRun:
     """Return the run that is wanted.
 
@@ -49,15 +57,20 @@ def find_wanted_run(
         run_dir: of all runs, or one run's own; as configured if None.
         token_file: file with the join token; else the run directory's own, else as configured.
         config_file: `--config`.
+        skips_unopened: whether an older run will do where the newest has not opened its port
+            yet. Not for who acts at once: it would be another run than the one that is meant.
 
     Raises:
         ConfigError: the address is none, or a setting cannot be used.
         NoLiveRunError: no run that is on was found.
+        PortNotOpenError: the run is on, but has not opened its port yet.
     """
     loaded = load_run({"run_dir": run_dir}, config_file=config_file)
     if address is None:
         directory: RunDirectory | None = find_run(loaded.run.run_dir, name=name)
         assert directory is not None
+        if skips_unopened:
+            directory = _newest_open(loaded.run.run_dir, name) or directory
         host, port = address_of(directory)
     else:
         host, port = parse_host_port(address, default_port=loaded.join.port or USUAL_PORT)
@@ -68,11 +81,14 @@ def find_wanted_run(
         token = directory.read_token() or token
     known = None if token is None else read_join_token(token)
     pinned = None if agent.tls_fingerprint is None else bytes.fromhex(agent.tls_fingerprint)
+    if known is not None and known.fingerprint is None:
+        known = replace(known, fingerprint=pinned)
     return FoundRun(
         host=host,
         port=port,
         operator_token=None if known is None else operator_token(known.secret),
-        fingerprint=pinned if known is None else known.fingerprint or pinned,
+        join_token=None if known is None else known.text(),
+        fingerprint=pinned if known is None else known.fingerprint,
         directory=directory,
     )
 
@@ -81,14 +97,23 @@ def address_of(directory: RunDirectory) -> tuple[str, int]:
     """Return where a live run listens.
 
     Raises:
-        NoLiveRunError: it has not opened its port yet.
+        PortNotOpenError: it has not opened its port yet.
     """
     address = directory.read_address()
     if address is None:
-        raise NoLiveRunError(
+        raise PortNotOpenError(
             f"run {directory.path.name} has not opened its port yet", fix="ask again shortly"
         )
     return parse_host_port(address)
+
+
+def _newest_open(base: Path, name: str | None) -> RunDirectory | None:
+    """Return the newest live run that has opened its port, if one has."""
+    for run in list_runs(base):
+        is_meant = name is None or run.name.startswith(name) or run.run_id.startswith(name)
+        if is_meant and run.read_address() is not None and run.is_live():
+            return run
+    return None
 
 
 def _directory_at(base: Path, host: str, port: int) -> RunDirectory | None:

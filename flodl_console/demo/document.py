@@ -264,6 +264,7 @@ def _alerts(events: Sequence[EventRecord]) -> tuple[AlertState, ...]:
             path=row.path,
             detail=row.text,
             at=row.at,
+            uptime_s=row.uptime_s,
         )
         for row in rows[-MAX_ALERT_ROWS:]
     )
@@ -283,6 +284,7 @@ def _checkpoint(numbers: Numbers, at_s: Seconds) -> CheckpointState | None:
         version=version,
         epoch=numbers.epoch(done) if good else None,
         at=instant(good[-1].until_s) if good else None,
+        uptime_s=good[-1].until_s if good else None,
         saving=len(ended) < len(saves),
         last_error=ended[-1].error if ended else None,
     )

@@ -54,6 +54,11 @@ class StillFeed:
         self._records = tuple(records)
         self.is_told = False
 
+    @property
+    def join_token(self) -> None:
+        """None: nobody can join a picture."""
+        return None
+
     async def records(self) -> AsyncIterator[Record]:
         """Yield the records, then wait until cancelled."""
         for record in self._records:

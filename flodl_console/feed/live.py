@@ -1,8 +1,8 @@
 """A live run, read over its HTTP port twice a second; reconnects by itself.
 
-What it is: the polling: documents, then what is new of windows and events; faults become
-records and longer pauses.
-What it is not: single requests; those are `feed.run_port`.
+What it is: the polling: documents, then what is new of windows and events; a document that
+does not come becomes a record and longer pauses.
+What it is not: single requests, nor pages; those are `feed.run_port` and `feed.pages`.
 Who drives it: one Textual worker iterates `records`; the app's actions call `ask`.
 
     loading ──▶ live ◀──▶ disconnected (0.5 … 10 s)
@@ -18,11 +18,11 @@ import anyio
 import anyio.to_thread
 
 from flodl_console.feed.clock import FeedClock, RealClock
+from flodl_console.feed.pages import PageReader
 from flodl_console.feed.run_end import last_document
 from flodl_console.feed.run_port import (
     FIX_TRUST,
     NO_TRUST,
-    NotServedError,
     PortAnswer,
     PortFaultError,
     RunPort,
@@ -31,23 +31,15 @@ from flodl_console.feed.run_port import (
 from flodl_console.feed.source import ActionOutcome
 from flodl_console.view.records import (
     DocumentArrived,
-    EventsArrived,
     LinkChanged,
     LinkState,
     Record,
     SourceKind,
     SourceOpened,
-    WindowsArrived,
 )
 from flodl_core.errors import RemoteProtocolError
 from flodl_core.ids import ClusterPhase
 from flodl_core.telemetry.line_file import show_untrusted
-from flodl_core.telemetry.records import (
-    EventPage,
-    WindowPage,
-    read_event_page_untrusted,
-    read_window_page_untrusted,
-)
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.state import StateDocument, read_document_untrusted
 from flodl_core.units import Seconds
@@ -59,10 +51,6 @@ ACTIONS: Final = ("start", "stop", "checkpoint", "drain", "evict")
 
 MOST_DOUBLINGS: Final = 10
 KILLED_WORDS: Final = "the launcher ended without a word: it was killed, or its machine failed"
-
-MAX_PAGE_RECORDS: Final = 500
-PAGE_CELLS: Final = 40_000
-"""Records of a page times ranks: a page of a large world stays far below the largest body."""
 
 
 class OtherRunError(PortFaultError):
@@ -100,10 +88,14 @@ class LiveFeed:
         self._directory = directory
         self._label = self._port.at if directory is None else directory.path.name
         self._document: StateDocument | None = None
-        self._seen_windows = 0
-        self._seen_events = 0
-        self._serves_pages = True
+        self._pages = PageReader(self._port, self._clock)
         self._ended = ""
+        self._join_token = trust.join_token
+
+    @property
+    def join_token(self) -> str | None:
+        """The join token, where it is known here."""
+        return self._join_token
 
     async def records(self) -> AsyncGenerator[Record, None]:
         """Yield what the run says, until cancelled."""
@@ -112,24 +104,25 @@ class LiveFeed:
         failures = 0
         is_live = False
         while not self._ended:
-            pause_s = POLL_S
             try:
                 arrived = await self._read_document()
                 if not is_live:
                     yield self._link(LinkState.LIVE, f"reading {self._port.at}")
                 yield arrived
                 is_live, failures = True, 0
-                pages = self._read_pages(arrived.document)
-                async with aclosing(pages):
-                    async for record in pages:
-                        yield record
             except (PortFaultError, RemoteProtocolError) as fault:
                 is_live = False
                 pause_s = min(FIRST_RETRY_S * 2**failures, LAST_RETRY_S)
                 failures = min(failures + 1, MOST_DOUBLINGS)
                 for record in await self._judge(fault, failures, pause_s):
                     yield record
-            if not self._ended:
+            else:
+                pages = self._pages.news(arrived.document)
+                async with aclosing(pages):
+                    async for record in pages:
+                        yield record
+                pause_s = 0.0 if self._pages.is_behind else POLL_S
+            if pause_s > 0.0 and not self._ended:
                 await self._clock.wait(anyio.Event(), pause_s)
         await anyio.sleep_forever()
 
@@ -173,36 +166,6 @@ class LiveFeed:
             size_bytes=len(body),
             took_ms=(now_s - began_s) * 1000.0,
         )
-
-    async def _read_pages(self, document: StateDocument) -> AsyncGenerator[Record, None]:
-        """Yield what is new of windows and events, as far as the document tells of any."""
-        ranks = max(1, len(document.ranks))
-        limit = max(10, min(MAX_PAGE_RECORDS, PAGE_CELLS // ranks))
-        try:
-            while self._serves_pages and document.newest_window_seq > self._seen_windows:
-                windows = await self._read_windows(limit)
-                yield WindowsArrived(page=windows, at_s=self._clock.now())
-                if not windows.records:
-                    break
-            while self._serves_pages and document.newest_event_seq > self._seen_events:
-                events = await self._read_events(limit)
-                yield EventsArrived(page=events, at_s=self._clock.now())
-                if not events.records:
-                    break
-        except NotServedError:
-            self._serves_pages = False
-
-    async def _read_windows(self, limit: int) -> WindowPage:
-        body = await self._port.read("/history", since=self._seen_windows, limit=limit)
-        page = read_window_page_untrusted(body)
-        self._seen_windows = _last_seq(self._seen_windows, page)
-        return page
-
-    async def _read_events(self, limit: int) -> EventPage:
-        body = await self._port.read("/events", since=self._seen_events, limit=limit)
-        page = read_event_page_untrusted(body)
-        self._seen_events = _last_seq(self._seen_events, page)
-        return page
 
     async def _judge(self, fault: _Fault, failures: int, retry_s: Seconds) -> list[Record]:
         """Return what a failed round means: another try, or the end."""
@@ -265,23 +228,6 @@ def _end_words(document: StateDocument | None) -> str:
         return f"the run has ended: {document.phase.value}"
     end = document.end
     return f"the run has ended: exit {end.exit_code}, {show_untrusted(end.reason)}"
-
-
-def _last_seq(seen: int, page: WindowPage | EventPage) -> int:
-    """Return the newest record that is known after a page.
-
-    Raises:
-        RemoteProtocolError: the page holds nothing newer, so that reading would not end.
-    """
-    if not page.records:
-        return seen
-    last_seq = page.records[-1].seq
-    if last_seq <= seen:
-        raise RemoteProtocolError(
-            f"a page of records after {seen} ends at {last_seq}",
-            fix="use the flodl version of the run",
-        )
-    return last_seq
 
 
 def _outcome(action: str, answer: PortAnswer) -> ActionOutcome:

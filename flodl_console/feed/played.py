@@ -28,6 +28,11 @@ class PlayedFeed:
         self._player = player
         self._source = SourceOpened(kind=kind, label=label, is_read_only=is_read_only)
 
+    @property
+    def join_token(self) -> None:
+        """None: nobody can join what is played."""
+        return None
+
     async def records(self) -> AsyncGenerator[Record, None]:
         """Yield SourceOpened, then what is played, until cancelled."""
         yield self._source

@@ -30,6 +30,10 @@ class PortFaultError(FlodlError):
     """A request came to nothing; the text is one sentence for the screen."""
 
 
+class TooHeavyError(PortFaultError):
+    """An answer is too large, or does not come in time; a smaller one might."""
+
+
 class NotServedError(PortFaultError):
     """The run answers, but has no such path."""
 
@@ -55,6 +59,8 @@ class RunTrust:
     """The operator's, not the join token; sent with every request. None sends none."""
     fingerprint: bytes | None = None
     """Of the run's certificate; it makes TLS a must. None speaks plainly."""
+    join_token: str | None = field(default=None, repr=False)
+    """The join token as text, for who wants to hand it on; it is never sent."""
 
 
 NO_TRUST: Final = RunTrust()
@@ -86,14 +92,15 @@ class RunPort:
             verify=False if fingerprint is None else pinned_context(fingerprint),
         )
 
-    async def read(self, path: str, **parameters: int) -> bytes:
+    async def read(self, path: str, limit_s: Seconds = READ_S, **parameters: int) -> bytes:
         """Return what the run serves at a path.
 
         Raises:
             NotServedError: there is no such path.
-            PortFaultError: there is no good answer in time and size; the text says why.
+            TooHeavyError: the answer is too large, or not there in time.
+            PortFaultError: there is no good answer; the text says why.
         """
-        answer = await self._ask("GET", path, parameters, READ_S)
+        answer = await self._ask("GET", path, parameters, limit_s)
         if answer.is_ok:
             return answer.body
         if answer.status == httpx.codes.NOT_FOUND:
@@ -128,10 +135,10 @@ class RunPort:
                     async for piece in answer.aiter_raw():
                         body += piece
                         if len(body) > MAX_BODY_BYTES:
-                            raise PortFaultError(self._too_large())
+                            raise TooHeavyError(self._too_large())
                     return PortAnswer(status=answer.status_code, body=bytes(body))
         except TimeoutError as error:
-            raise PortFaultError(self._too_slow(len(body), limit_s)) from error
+            raise TooHeavyError(self._too_slow(len(body), limit_s)) from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             if (refusal := tls_refusal_of(error)) is not None:
                 raise PortFaultError(f"{self.at} {refusal}", fix=FIX_TLS) from error

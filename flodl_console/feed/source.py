@@ -27,6 +27,10 @@ class ActionOutcome:
 class Feed(Protocol):
     """A source of records, and the operator's road to it."""
 
+    @property
+    def join_token(self) -> str | None:
+        """What another host proves itself by; None where it is not known here, or needs none."""
+
     def records(self) -> AsyncIterator[Record]:
         """Yield records until cancelled; the first is SourceOpened, faults are records too."""
 

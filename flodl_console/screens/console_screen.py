@@ -20,10 +20,12 @@ from flodl_console.keys.shell import SCREEN_ACTIONS
 from flodl_console.registry import action_called, key_bar_actions
 from flodl_console.view.actions import ActionId, ActionOffer
 from flodl_console.view.facts import is_over
-from flodl_console.view.link import LinkBanner, LinkLook
+from flodl_console.view.header import NAME_CELLS
+from flodl_console.view.link import LinkBanner
 from flodl_console.view.model import ConsoleView, initial
 from flodl_console.view.records import SourceKind
-from flodl_console.view.tones import Phrase
+from flodl_console.view.texts import says
+from flodl_console.view.tones import Glyph, Phrase
 from flodl_console.widgets.key_bar import KeyBar, KeyEntry
 from flodl_console.widgets.link_line import LinkLine
 from flodl_console.widgets.masthead import Masthead, Tab
@@ -112,7 +114,7 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
         if not self.is_mounted:
             return
         run = None if view.document is None else view.document.run
-        self.masthead.run_name = "" if run is None else run.name
+        self.masthead.run_name = "" if run is None else says(run.name, NAME_CELLS)
         self._show_tabs()
         self.show_view(view)
 
@@ -122,12 +124,11 @@ class ConsoleScreen(Screen[None], inherit_bindings=False):
             return
         is_looking = self.view.is_read_only and self.view.source is SourceKind.LIVE
         asked = ", read-only" if is_looking and banner.is_current else ""
-        self.masthead.road = Phrase(f"{banner.glyph} {banner.word}{asked}", banner.tone)
-        is_demo = self.view.source is SourceKind.DEMO
-        is_quiet = banner.look is LinkLook.LIVE or (is_demo and banner.look is LinkLook.PLAYING)
+        held = f"  {Glyph.PAUSED} {banner.held}" if banner.held else ""
+        self.masthead.road = Phrase(f"{banner.glyph} {banner.word}{asked}{held}", banner.tone)
         self.link_line.is_whole = banner.is_whole
-        self.link_line.long = Phrase("" if is_quiet else banner.text, banner.tone)
-        self.link_line.short = Phrase("" if is_quiet else banner.short, banner.tone)
+        self.link_line.long = Phrase("" if banner.is_quiet else banner.text, banner.tone)
+        self.link_line.short = Phrase("" if banner.is_quiet else banner.short, banner.tone)
 
     def watch_offers(self) -> None:
         """Mark the keys that would be refused now."""

@@ -22,6 +22,7 @@ from flodl_console.view.rank_detail import RankDetail, rank_detail
 from flodl_console.view.trend_plots import trend_plot
 from flodl_console.widgets.phrase_lines import PhraseLines
 from flodl_console.widgets.plot_panel import PlotPanel
+from flodl_console.widgets.redrawing import Redrawing
 from flodl_console.widgets.scroll_pane import ScrollPane
 
 TRENDS: Final = 4
@@ -55,7 +56,9 @@ class RankScreen(ConsoleScreen):
     def __init__(self) -> None:
         """Begin with no rank chosen."""
         super().__init__()
-        self._drawn: tuple[int, float] | None = None
+        self._drawn: tuple[int, bool] | None = None
+        """The rank whose plots are there, and whether it has any."""
+        self._redrawing = Redrawing()
 
     def compose_content(self) -> ComposeResult:
         """Yield the column of facts and the plots."""
@@ -129,13 +132,12 @@ class RankScreen(ConsoleScreen):
 
     def _show_plots(self, detail: RankDetail) -> None:
         """Draw the past, seldom: the newest values stand in the facts."""
-        now_s = self.view.now_s
-        if self._drawn is not None:
-            rank, at_s = self._drawn
-            if rank == detail.rank and 0.0 <= now_s - at_s < REDRAWN_EVERY_S:
-                return
-        self._drawn = (detail.rank, now_s)
-        for hue, (panel, trend) in enumerate(
-            zip(self.query(PlotPanel), detail.trends, strict=False)
-        ):
-            panel.plot = trend_plot(trend, self.view.windows, hue=hue)
+        wanted = (detail.rank, bool(detail.trends))
+        is_due = self._redrawing.is_due(self.view, pause_s=REDRAWN_EVERY_S)
+        if not is_due and wanted == self._drawn:
+            return
+        self._drawn = wanted
+        self._redrawing.note(self.view)
+        trends = [*detail.trends, *[None] * TRENDS]
+        for hue, (panel, trend) in enumerate(zip(self.query(PlotPanel), trends, strict=False)):
+            panel.plot = None if trend is None else trend_plot(trend, self.view.windows, hue=hue)

@@ -6,7 +6,7 @@ Who drives it: `view.actions`.
 """
 
 from flodl_console.view.facts import OPEN_PHASES, alive_ranks, place_of
-from flodl_console.view.formats import count, duration, percent, plural, seconds_between
+from flodl_console.view.formats import age_at, count, duration, percent, plural, ratio
 from flodl_console.view.texts import clean, listed, says
 from flodl_core.telemetry.state import StateDocument
 
@@ -100,7 +100,7 @@ def _not_trained(document: StateDocument) -> tuple[str, ...]:
     if training is None or training.samples_total <= 0:
         return ()
     left = max(0, training.samples_total - training.samples_done)
-    done = percent(training.samples_done / training.samples_total)
+    done = percent(ratio(training.samples_done, training.samples_total))
     return (f"{done} is trained; {count(left)} samples are not.",)
 
 
@@ -109,6 +109,6 @@ def _lost_since(document: StateDocument) -> str:
     if checkpoint is None or checkpoint.path is None:
         return "Nothing has been saved yet: everything trained is lost."
     version = "" if checkpoint.version is None else f" version {count(checkpoint.version)}"
-    made_s = seconds_between(document.run.started_at, checkpoint.at or "")
-    ago = "" if made_s is None else f" (saved {duration(document.run.uptime_s - made_s)} ago)"
+    age_s = age_at(document.run.uptime_s, checkpoint.uptime_s)
+    ago = "" if age_s is None else f" (saved {duration(age_s)} ago)"
     return f"What came after{version or ' the last save'}{ago} is lost."

@@ -78,7 +78,11 @@ def cycle_panel(view: ConsoleView) -> CyclePanel:
     part = part_of(reduce.pending_s, reduce.stall_ceiling_s) if is_pending else None
     tone = _tone(part, is_pending=is_pending)
     pending = age_of(reduce.pending_s, reduce.stall_ceiling_s) if is_pending else ABSENT
-    outcome, awaited = (STALL_OUTCOME, _awaited(document)) if is_pending else ("", "")
+    has_ceiling = is_pending and reduce.stall_ceiling_s is not None
+    outcome, awaited = (
+        STALL_OUTCOME if has_ceiling else "",
+        _awaited(document) if is_pending else "",
+    )
     last_outcome, last_tone = _last(reduce)
     overhead, overhead_tone = overhead_of(document.elche)
     cycle = f"cycle {count(reduce.cycle)}" if reduce.cycle >= 0 else "no cycle yet"

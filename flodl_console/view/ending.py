@@ -6,6 +6,7 @@ Who drives it: the finished and failed states of each screen, the verdict.
 """
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from flodl_console.view.facts import is_over
@@ -18,6 +19,7 @@ from flodl_core.telemetry.records import EventRecord
 from flodl_core.telemetry.state import EndState, StateDocument
 
 MAX_DETAIL_LINES: Final = 12
+_MOST_SCALARS: Final = 4
 
 _MEANINGS: Final = {
     ExitCode.DONE: ("done", Tone.OK),
@@ -171,6 +173,9 @@ def _facts(document: StateDocument) -> tuple[tuple[str, str], ...]:
         facts.append(("loss", number(training.loss)))
         if training.metric is not None:
             facts.append((says(training.metric_name or "metric", 20), number(training.metric)))
+    if document.epochs:
+        noted = islice(document.epochs[-1].scalars.items(), _MOST_SCALARS)
+        facts += [(says(name, 20), number(mean)) for name, mean in noted]
     facts.append(("time", duration(document.run.uptime_s)))
     if document.ranks:
         lost = sum(rank.state == "lost" for rank in document.ranks)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from flodl_console.view.formats import finite
 from flodl_console.view.model import ConsoleView
 from flodl_core.telemetry.records import WindowRecord
 from flodl_core.telemetry.state import RankState
@@ -41,7 +42,7 @@ def ranks_json(view: ConsoleView) -> str:
     return _json(
         {
             "run_id": document.run.id if document else None,
-            "uptime_s": document.run.uptime_s if document else None,
+            "uptime_s": finite(document.run.uptime_s) if document else None,
             "ranks": [json.loads(rank.model_dump_json()) for rank in _ranks(view)],
         }
     )

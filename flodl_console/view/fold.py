@@ -15,6 +15,7 @@ from flodl_console.view.records import (
     EventsArrived,
     LinkChanged,
     LinkState,
+    PagesChanged,
     PlaybackMoved,
     PlaybackReset,
     Record,
@@ -58,6 +59,8 @@ def fold(view: ConsoleView, record: Record) -> ConsoleView:
                 events_lost=view.events_lost + lost,
                 now_s=max(view.now_s, record.at_s),
             )
+        case PagesChanged():
+            return replace(view, pages_fault=record.detail, now_s=max(view.now_s, record.at_s))
         case LinkChanged():
             return _change_link(view, record)
         case PlaybackMoved():

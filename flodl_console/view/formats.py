@@ -8,7 +8,6 @@ Who drives it: every panel.
 import math
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import Final
 
 ABSENT: Final = "–"
@@ -18,6 +17,8 @@ _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _CLOCK: Final = re.compile(r"T(\d\d:\d\d:\d\d)")
 _DAY_S: Final = 86_400
 _MAX_DAYS: Final = 9_999
+_MAX_PLOTTED: Final = 1e300
+"""A drawing reckons with differences and multiples of its values, which must stay finite."""
 
 
 def finite(value: float | None) -> float | None:
@@ -29,6 +30,18 @@ def finite(value: float | None) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def plottable(value: float | None) -> float | None:
+    """Return the value, or None if it is not finite or too large to draw with others."""
+    shown = finite(value)
+    return None if shown is None or abs(shown) > _MAX_PLOTTED else shown
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """Return a part of a whole; None if the whole is 0 or either is too large for a float."""
+    top, bottom = finite(part), finite(whole)
+    return None if top is None or not bottom else finite(top / bottom)
 
 
 def duration(seconds: float | None) -> str:
@@ -243,10 +256,12 @@ def clock_time(instant: str) -> str:
     return found[1] if found else ABSENT
 
 
-def seconds_between(earlier: str, later: str) -> float | None:
-    """Return the seconds from one ISO instant to another of the same clock; None if unread."""
-    try:
-        span = datetime.fromisoformat(later) - datetime.fromisoformat(earlier)
-    except (ValueError, TypeError):
-        return None
-    return span / timedelta(seconds=1)
+def age_at(uptime_s: float, then_s: float | None) -> float | None:
+    """Return how long ago something happened; None where that was not written down or is to come.
+
+    Args:
+        uptime_s: age of the run now.
+        then_s: age of the run when it happened; None where it is not known.
+    """
+    now, then = finite(uptime_s), finite(then_s)
+    return None if now is None or then is None or then > now else finite(now - then)

@@ -17,6 +17,7 @@ from flodl_console.view.facts import (
     share_reached,
 )
 from flodl_console.view.formats import (
+    age_at,
     bounded,
     count,
     duration,
@@ -24,7 +25,7 @@ from flodl_console.view.formats import (
     percent,
     plural,
     rate,
-    seconds_between,
+    ratio,
 )
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.texts import cell_width, fit, fit_line, joined, says
@@ -157,7 +158,8 @@ def _progress(training: TrainingState | None) -> float | None:
         return None
     if training.samples_total <= 0:
         return 0.0
-    return bounded(training.samples_done / training.samples_total)
+    reached = ratio(training.samples_done, training.samples_total)
+    return None if reached is None else bounded(reached)
 
 
 def _progress_text(training: TrainingState | None) -> str:
@@ -240,8 +242,7 @@ def _saved(document: StateDocument) -> tuple[str, Tone]:
         return "save failed", Tone.BAD
     if checkpoint.path is None:
         return "not saved yet", Tone.DIM
-    run = document.run
-    made_s = seconds_between(run.started_at, checkpoint.at or "")
-    ago = "" if made_s is None else f" {duration(run.uptime_s - made_s)} ago"
+    age_s = age_at(document.run.uptime_s, checkpoint.uptime_s)
+    ago = "" if age_s is None else f" {duration(age_s)} ago"
     version = "" if checkpoint.version is None else f" v{count(checkpoint.version, width=6)}"
     return f"saved{version}{ago}", Tone.INFO

@@ -49,6 +49,10 @@ class LinkBanner:
     """The whole sentence, at most 160 cells; it begins with the word."""
     short: str
     """The same in at most 56 cells."""
+    held: str
+    """`held, 3 m 12 s old` while a person holds the picture, at most 24 cells; else empty."""
+    is_quiet: bool
+    """Whether the word says enough, because all is well."""
     is_current: bool
     """Whether what is shown is the present, so that nothing needs to be dimmed."""
     age_s: float | None
@@ -59,24 +63,48 @@ class LinkBanner:
     """Whether the whole sentence is worth more than one line of a narrow terminal."""
 
 
-def link_banner(view: ConsoleView) -> LinkBanner:
-    """Return the banner of this moment."""
+def link_banner(view: ConsoleView, *, held: ConsoleView | None = None) -> LinkBanner:
+    """Return the banner of this moment.
+
+    Args:
+        view: the newest one.
+        held: the older one that a person holds on the screen; None if the newest is shown.
+    """
     look = _look(view)
     glyph, tone = _LOOKS[look]
     has_run_out = _has_run_out(view)
-    text, short = _words(view, look)
+    age_s = view.age_s if held is None else _age_of_held(view, held)
+    ends_unseen = held is not None and _ends_unseen(view, held)
+    text, short = _words(view, look, age_s)
+    if ends_unseen and look in _TALKING:
+        text = short = f"{look.value}: the run has ended since then; Space shows it"
+    is_well = look is LinkLook.LIVE and not (view.pages_fault or ends_unseen)
+    is_odd = has_run_out or (look is LinkLook.LIVE and not (is_well and held is None))
     return LinkBanner(
         look=look,
-        tone=Tone.WARN if has_run_out else tone,
+        tone=Tone.WARN if is_odd else tone,
         glyph=glyph,
         word=look.value,
         text=fit(text, TEXT_CELLS),
         short=fit(short, SHORT_CELLS),
-        is_current=view.is_current,
-        age_s=view.age_s,
+        held="" if held is None else "held" + ("" if age_s is None else f", {duration(age_s)} old"),
+        is_quiet=is_well or (look is LinkLook.PLAYING and view.source is SourceKind.DEMO),
+        is_current=view.is_current and held is None,
+        age_s=age_s,
         position=_position(view.playback),
-        is_whole=look in _TROUBLES or has_run_out,
+        is_whole=look in _TROUBLES or has_run_out or ends_unseen,
     )
+
+
+def _age_of_held(view: ConsoleView, held: ConsoleView) -> float | None:
+    """Return how old a held picture is by now; None if it shows nothing of the run."""
+    return None if held.received_at_s is None else max(0.0, view.now_s - held.received_at_s)
+
+
+def _ends_unseen(view: ConsoleView, held: ConsoleView) -> bool:
+    """Whether the run has ended, and the held picture does not show it."""
+    is_shown = held.document is not None and is_over(held.document)
+    return view.document is not None and is_over(view.document) and not is_shown
 
 
 _LOOKS = {
@@ -91,6 +119,8 @@ _LOOKS = {
 }
 
 _TROUBLES = frozenset({LinkLook.DISCONNECTED, LinkLook.ENDED, LinkLook.GONE})
+_TALKING = frozenset({LinkLook.LIVE, LinkLook.STALE})
+"""Looks that do not tell of an end by themselves."""
 
 _BY_LINK = {
     LinkState.LOADING: LinkLook.LOADING,
@@ -108,22 +138,26 @@ def _look(view: ConsoleView) -> LinkLook:
     return LinkLook.STALE if view.is_stale else _BY_LINK[view.link]
 
 
-def _words(view: ConsoleView, look: LinkLook) -> tuple[str, str]:
+def _words(view: ConsoleView, look: LinkLook, age_s: float | None) -> tuple[str, str]:
     label = says(view.label, 48)
     detail = clean(view.link_detail)
     reason = f": {detail}" if detail else ""
-    age = duration(view.age_s)
+    age, silence = duration(age_s), duration(view.age_s)
     match look:
         case LinkLook.LOADING:
             return f"loading {label}{reason}", f"loading {says(view.label, 40)}"
         case LinkLook.LIVE:
+            if view.pages_fault:
+                short = "live, but its past cannot be read"
+                return f"{short}: {clean(view.pages_fault)}", short
             asked = ", read-only" if view.is_read_only else ""
             return f"live {label}{asked}", f"live {says(view.label, 38)}{asked}"
         case LinkLook.STALE:
-            text = f"stale: no answer of {label} for {age}, what is shown is that old"
+            old = "that old" if age == silence else f"{age} old"
+            text = f"stale: no answer of {label} for {silence}, what is shown is {old}"
             return text, f"stale: shown is {age} old"
         case LinkLook.DISCONNECTED:
-            shown = f"; shown is {age} old" if view.age_s is not None else ""
+            shown = f"; shown is {age} old" if age_s is not None else ""
             retry = _retry(view)
             return f"disconnected{reason}{shown}{retry}", f"disconnected{shown}{retry}"
         case LinkLook.ENDED:

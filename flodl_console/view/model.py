@@ -45,6 +45,8 @@ class ConsoleView:
     events: tuple[EventRecord, ...] = ()
     """Oldest first, at most MAX_EVENTS, of one run."""
     events_lost: int = 0
+    pages_fault: str = ""
+    """Why windows and events cannot be read although documents can; empty if they can."""
     playback: PlaybackMoved | None = None
     """Where a replay or demo stands; None for a live run."""
     now_s: float = 0.0

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from flodl_console.view.formats import count, duration, finite, number, plural, rate, span_ms
+from flodl_console.view.formats import (
+    count,
+    duration,
+    number,
+    plottable,
+    plural,
+    rate,
+    span_ms,
+)
 from flodl_console.view.marks import RankMark, mark_ranks
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.texts import fit, says
@@ -50,7 +58,7 @@ class Series:
     xs: tuple[float, ...]
     """Seconds of the run's age, rising."""
     ys: tuple[float | None, ...]
-    """As long as `xs`; None is a gap. All others are finite."""
+    """As long as `xs`; None is a gap. All others can be drawn together."""
     hue: int
     """Which of the theme's plot colours, from 0; a rank keeps its own."""
     last: str
@@ -162,7 +170,7 @@ def _empty(view: ConsoleView) -> str:
 
 def _zoomed_windows(windows: Sequence[WindowRecord], zoom: PlotZoom) -> Sequence[WindowRecord]:
     span_s = _SPANS_S[zoom]
-    known = [window for window in windows if finite(window.uptime_s) is not None]
+    known = [window for window in windows if plottable(window.uptime_s) is not None]
     if span_s is None or not known:
         return known
     from_s = known[-1].uptime_s - span_s
@@ -242,7 +250,7 @@ def _series(
     show: _Shower,
     width: int,
 ) -> Series:
-    points = [(window.uptime_s, finite(getter(window))) for window in shown]
+    points = [(window.uptime_s, plottable(getter(window))) for window in shown]
     thinned = thin(points, max(1, width))
     newest = next((y for _, y in reversed(points) if y is not None), None)
     return Series(

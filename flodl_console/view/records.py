@@ -72,6 +72,15 @@ class EventsArrived:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PagesChanged:
+    """Windows or events cannot be read any more, or can be again; documents come all the same."""
+
+    detail: str
+    """Why not, in one clause; empty if they can."""
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChanged:
     """The road to the run changed."""
 
@@ -109,6 +118,7 @@ Record: TypeAlias = (
     | DocumentArrived
     | WindowsArrived
     | EventsArrived
+    | PagesChanged
     | LinkChanged
     | PlaybackMoved
     | PlaybackReset

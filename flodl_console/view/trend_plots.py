@@ -8,7 +8,7 @@ Who drives it: the Rank screen, where there is room for more than sparklines.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from flodl_console.view.formats import duration
+from flodl_console.view.formats import duration, plottable
 from flodl_console.view.plots import Plot, PlotKind, Series
 from flodl_console.view.rank_detail import RankTrend
 from flodl_core.telemetry.records import WindowRecord
@@ -25,13 +25,17 @@ def trend_plot(trend: RankTrend, windows: Sequence[WindowRecord], *, hue: int) -
     """Return a trend as a plot.
 
     Args:
-        trend: its values belong to the last of the windows.
+        trend: its values belong to the last of the windows; what cannot be drawn is a gap.
         windows: oldest first, at least as many as the trend has values.
         hue: of the curve.
     """
     shown = windows[len(windows) - len(trend.values) :]
-    points = [(window.uptime_s, value) for window, value in zip(shown, trend.values, strict=True)]
-    known = [value for value in trend.values if value is not None]
+    points = [
+        (window.uptime_s, plottable(value))
+        for window, value in zip(shown, trend.values, strict=True)
+        if plottable(window.uptime_s) is not None
+    ]
+    known = [value for _, value in points if value is not None]
     low_s = points[0][0] if points else 0.0
     high_s = max(points[-1][0] if points else 1.0, low_s + 1.0)
     low, high = min(known, default=0.0), max(known, default=0.0)

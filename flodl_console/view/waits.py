@@ -23,15 +23,7 @@ from flodl_console.view.facts import (
     starting_ranks,
     unacknowledged,
 )
-from flodl_console.view.formats import (
-    age_of,
-    count,
-    duration,
-    finite,
-    part_of,
-    plural,
-    seconds_between,
-)
+from flodl_console.view.formats import age_at, age_of, count, duration, finite, part_of, plural
 from flodl_console.view.marks import Marked, RankMark, mark_ranks, times
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.outlook import window_outlook
@@ -293,8 +285,7 @@ def _recent_alert(document: StateDocument) -> _Finding | None:
     if not told:
         return None
     newest = told[-1]
-    at_s = seconds_between(document.run.started_at, newest.at)
-    age_s = None if at_s is None else max(0.0, document.run.uptime_s - at_s)
+    age_s = age_at(document.run.uptime_s, newest.uptime_s)
     if age_s is None or age_s > ALERT_SHOWN_S:
         return None
     count_text = f" (×{count(newest.count)})" if newest.count > 1 else ""

@@ -11,6 +11,7 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
+from flodl_console.view.texts import clean
 from flodl_console.view.tones import Glyph, Phrase, Tone
 from flodl_console.widgets.tone_text import toned
 
@@ -30,9 +31,9 @@ class NoticeLine(Widget):
     phrase: reactive[Phrase] = reactive(Phrase(""), layout=True)
 
     def say(self, text: str, *, is_problem: bool) -> None:
-        """Show a sentence in the place of what is shown."""
+        """Show a sentence in the place of what is shown; it may hold a peer's words."""
         glyph, tone = (Glyph.WARN, Tone.WARN) if is_problem else (Glyph.OK, Tone.OK)
-        phrase = Phrase(f"{glyph} {text}", tone)
+        phrase = Phrase(f"{glyph} {clean(text)}", tone)
         self.phrase = phrase
         self.set_timer(SHOWN_S, lambda: self._hide(phrase))
 

@@ -15,6 +15,7 @@ from textual.containers import Container
 from flodl_console.view.model import ConsoleView
 from flodl_console.view.plots import PlotKind, PlotZoom, plot, zoomed
 from flodl_console.widgets.plot_panel import PlotPanel
+from flodl_console.widgets.redrawing import Redrawing
 
 MIN_REDRAW_S: Final = 4.0
 MAX_REDRAW_S: Final = 10.0
@@ -53,7 +54,7 @@ class PlotGrid(Container):
         self._grid = (1, 1)
         self._zoom = PlotZoom.ALL
         self._view = ConsoleView()
-        self._drawn_at_s: float | None = None
+        self._redrawing = Redrawing()
         self._pause_s = MIN_REDRAW_S
 
     def compose(self) -> ComposeResult:
@@ -69,15 +70,11 @@ class PlotGrid(Container):
         self.styles.grid_size_rows = max(1, rows)
         for place, panel in enumerate(self.query(PlotPanel)):
             panel.display = place < columns * rows
-        self._drawn_at_s = None
+        self._redrawing.forget()
 
     def take(self, view: ConsoleView) -> None:
-        """Draw a view's history, if it is another one and the last drawing is old enough."""
-        known = self._view
-        is_jump = view.label != known.label or len(view.windows) < len(known.windows)
-        is_first = self._drawn_at_s is None or not known.windows
-        is_due = not is_first and view.now_s - (self._drawn_at_s or 0.0) >= self._pause_s
-        if is_first or is_jump or (is_due and view.windows is not known.windows):
+        """Draw a view's history, if it is another one or the last drawing is old enough."""
+        if self._redrawing.is_due(view, pause_s=self._pause_s):
             self._view = view
             self._draw()
 
@@ -102,7 +99,7 @@ class PlotGrid(Container):
         columns, rows = self._grid
         if columns * rows == 0 or not self.size:
             return
-        self._drawn_at_s = self._view.now_s
+        self._redrawing.note(self._view)
         kinds = self._order[self._first :] + self._order[: self._first]
         width = max(1, self.size.width // columns - GUTTER_CELLS)
         for panel, kind in zip(self.query(PlotPanel), kinds[: columns * rows], strict=False):

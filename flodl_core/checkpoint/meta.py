@@ -99,6 +99,19 @@ class FinishedEpoch(MetaPart):
     metric: float | None = None
     metric_name: str | None = None
     report: str | None = None
+    scalars: dict[str, float] = Field(default_factory=dict)
+    """Means of what the job's steps noted, by name."""
+
+
+class OpenEpoch(MetaPart):
+    """What was reported of the epoch that is not whole."""
+
+    loss_sum: float = 0.0
+    """Of the mean losses, each times its samples."""
+    loss_samples: int = Field(default=0, ge=0)
+    scalars: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """(sum, count) by name."""
+    duration_s: float = Field(default=0.0, ge=0)
 
 
 class SavedOuter(MetaPart):
@@ -140,6 +153,8 @@ class BundleFacts(MetaPart):
     """By rank; one that could not write its file is missing."""
     finished_epochs: tuple[FinishedEpoch, ...] = ()
     """Oldest first; the newest thousand."""
+    open_epoch: OpenEpoch | None = None
+    """Absent between epochs."""
     outer: SavedOuter | None = None
     """The rule that stepped the averages; absent where they were adopted as they are."""
     elche: dict[str, Any] | None = None
@@ -225,6 +240,7 @@ def describe_save(
         samples_dropped=facts.samples_dropped,
         syncs=facts.syncs,
         finished_epochs=tuple(FinishedEpoch(**asdict(one)) for one in facts.finished),
+        open_epoch=OpenEpoch(**asdict(facts.open_totals)) if facts.open_totals else None,
         reason=reason,
         coverage=coverage,
         elche=facts.elche.to_values() if facts.elche is not None else None,

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from flodl_core.checkpoint.bundle import Bundle
 from flodl_core.checkpoint.meta import BundleMeta, Pairs, SavedCoverage, SavedEpoch
 from flodl_core.checkpoint.values import SavedConsensus
-from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, ResumePoint
+from flodl_core.coordinator.facts import (
+    Arrangement,
+    EpochCoverage,
+    EpochFacts,
+    OpenTotals,
+    ResumePoint,
+)
 from flodl_core.dispatch.epoch_plan import span_event
 from flodl_core.dispatch.ranges import Range, merge_ranges, overlap_size, subtract_ranges
 from flodl_core.elche.record import ElcheRecord
@@ -145,6 +151,7 @@ def resume_point(
         arrangement=_arrangement(saved, coverage, world_size) if whole else None,
         elche=elche,
         finished=tuple(EpochFacts(**one.model_dump()) for one in meta.finished_epochs),
+        open_totals=OpenTotals(**meta.open_epoch.model_dump()) if meta.open_epoch else None,
         local_buffers=local_buffers,
     )
 

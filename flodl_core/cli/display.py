@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
-from flodl_core.cli.failure import describe_failure
 from flodl_core.cli.lines import write_error_line, write_json, write_line
-from flodl_core.errors import FlodlError
 from flodl_core.telemetry.line_file import show_untrusted
 from flodl_core.telemetry.progress import JsonProgress, PlainProgress, Progress
 from flodl_core.telemetry.state import StateDocument
@@ -76,15 +74,7 @@ class Display:
 def open_display(*, as_json: bool) -> Iterator[Display]:
     """Yield the display that suits standard output; it is closed before errors are told."""
     if as_json:
-        display = json_display(write_json)
-        try:
-            yield display
-        except FlodlError as error:
-            write_json(error_row(error))
-            raise
-        except BaseExceptionGroup as group:
-            write_json(error_row(describe_failure(group)))
-            raise
+        yield json_display(write_json)
         return
     with contextlib.ExitStack() as stack:
         yield _live_display(stack) or plain_display(write_line, write_error_line)
@@ -101,17 +91,6 @@ def json_display(write: Write) -> Display:
 def plain_display(write: Write, write_error: Write) -> Display:
     """Return a display of plain lines; single lines go to `write_error`."""
     return Display(PlainProgress(write), write_error)
-
-
-def error_row(error: FlodlError) -> str:
-    """Return an error as the last object of JSON lines."""
-    row = {
-        "event": "error",
-        "exit_code": int(error.exit_code),
-        "text": error.happened,
-        "fix": error.fix,
-    }
-    return json.dumps(row, ensure_ascii=False)
 
 
 @contextlib.contextmanager

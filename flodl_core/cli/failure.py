@@ -6,6 +6,7 @@ What it is not: the texts of our own errors; each class builds its own.
 Who drives it: `main`, for whatever escapes a command.
 """
 
+import json
 import sys
 import traceback
 from typing import Final
@@ -22,6 +23,16 @@ _ARGV_FIX: Final = (
 
 class UnexpectedError(FlodlError):
     """Something that none of our errors describes: a bug, or a broken installation."""
+
+
+class LostOutputError(FlodlError):
+    """What a command prints is all that it is for, and it could not be written."""
+
+    def __init__(self, command: str, reason: str) -> None:
+        super().__init__(
+            f"what `{command}` prints is not whole ({reason})",
+            fix="make room where its output goes, and run it again",
+        )
 
 
 class UsageError(FlodlError):
@@ -58,6 +69,17 @@ def failure_text(error: FlodlError) -> str:
             *(show_untrusted(line) for line in lines[1:]),
         ]
     )
+
+
+def error_row(error: FlodlError) -> str:
+    """Return an error as the last object of JSON lines."""
+    row = {
+        "event": "error",
+        "exit_code": int(error.exit_code),
+        "text": error.happened,
+        "fix": error.fix,
+    }
+    return json.dumps(row, ensure_ascii=False)
 
 
 def describe_failure(error: BaseException, *, command: str = "flodl") -> FlodlError:

@@ -1,11 +1,13 @@
 """Standard output and standard error that may go away at any moment.
 
 What it is: a writer of lines that falls silent when its reader has left, a
-terminal has hung up or a disk is full; and the care for missing descriptors.
+terminal has hung up or a disk is full, and remembers the last; and the care for
+missing descriptors.
 What it is not: a format.
 Who drives it: every command that prints; `main` at the very end.
 """
 
+import codecs
 import errno
 import io
 import json
@@ -18,6 +20,9 @@ from flodl_core.telemetry.line_file import show_untrusted
 _READER_LEFT: Final = frozenset({errno.EPIPE, errno.EIO, errno.EBADF})
 """Nobody reads any more: nothing that anybody must be told."""
 
+_losses: list[str] = []
+"""Why standard output could not be written; one entry at most, because it is silent then."""
+
 
 def write_line(text: str) -> None:
     """Write one line to standard output at once; nothing if nobody reads it any more.
@@ -28,8 +33,15 @@ def write_line(text: str) -> None:
 
 
 def write_json(text: str) -> None:
-    """Write JSON to standard output at once; what steers a terminal is escaped as JSON does."""
-    _write(sys.stdout, "".join(map(_json_char, text)) if _is_odd(text) else text)
+    """Write JSON to standard output at once; what steers a terminal is escaped as JSON does.
+
+    So is what a stream that is not UTF-8 could not take, or would make other bytes of.
+    """
+    if _is_odd(text):
+        text = "".join(map(_json_char, text))
+    if not (text.isascii() or _is_utf8(sys.stdout)):
+        text = "".join(char if char.isascii() else json.dumps(char)[1:-1] for char in text)
+    _write(sys.stdout, text)
 
 
 def write_error_line(text: str) -> None:
@@ -59,12 +71,29 @@ def flush_standard_streams() -> None:
         try:
             if stream is not None:
                 stream.flush()
-        except (OSError, ValueError):
-            _silence(stream)
+        except ValueError:
+            continue
+        except OSError as error:
+            _lose(stream, error)
+
+
+def take_loss() -> str | None:
+    """Return why standard output was lost since this was asked last; None if it was not.
+
+    A reader that has left is no loss.
+    """
+    lost = "; ".join(_losses) or None
+    _losses.clear()
+    return lost
 
 
 def _harmless(text: str) -> str:
     return "\n".join(show_untrusted(line, limit_chars=len(line)) for line in text.split("\n"))
+
+
+def _is_utf8(stream: TextIO | None) -> bool:
+    encoding = getattr(stream, "encoding", None)
+    return encoding is None or codecs.lookup(encoding).name == "utf-8"
 
 
 def _is_odd(text: str) -> bool:
@@ -87,9 +116,16 @@ def _write(stream: TextIO | None, text: str) -> None:
     except ValueError:
         return
     except OSError as error:
-        _silence(stream)
-        if error.errno not in _READER_LEFT and stream is not sys.stderr:
-            write_error_line(f"warning: standard output is lost ({error.strerror})")
+        _lose(stream, error)
+
+
+def _lose(stream: TextIO, error: OSError) -> None:
+    """Fall silent, and remember what is worth telling."""
+    is_output = stream is sys.stdout
+    _silence(stream)
+    if is_output and error.errno not in _READER_LEFT:
+        _losses.append(error.strerror or str(error))
+        write_error_line(f"warning: standard output is lost ({_losses[-1]})")
 
 
 def _silence(stream: TextIO) -> None:

@@ -103,10 +103,13 @@ def command(
 
     --hosts counts pods, the launcher's own included. Settings given here, by words, variables
     or the settings file, are handed to the launcher; JOB must be found inside the image. With
-    --tls a certificate is made for this run and lies in a secret of the launcher's pod.
+    --tls a certificate is made for this run and lies in a secret of the launcher's pod. One
+    rank in one pod trains alone, and listens inside its pod only.
     """
     from flodl_core.cli.lines import write_line
     from flodl_core.config.load import load_run
+    from flodl_core.config.window import trains_solo
+    from flodl_core.config.words import agent_words
     from flodl_core.placement.kubernetes import ClusterRun, manifests
     from flodl_core.placement.yaml_text import yaml_text
 
@@ -121,8 +124,10 @@ def command(
             fix = f"give --{field} with a-z, 0-9 and dashes, at most 42 characters"
             raise _refused(field, word, "is no name of DNS", fix)
     secret, identity = _make_secret(has_tls=loaded.join.tls)
-    ranks_each = run.ranks_per_host or max(1, gpus)
-    devices = ["--ranks", str(ranks_each), "--devices", "cuda" if gpus else "cpu"]
+    asked, ranks_each = _devices(loaded, gpus)
+    devices = ("--ranks", str(ranks_each), "--devices", asked)
+    handed_on = agent_words(loaded, is_verbose=is_verbose)
+    inside = loaded.join.model_copy(update={"bind": "127.0.0.1"})
     documents = manifests(
         ClusterRun(
             name=name,
@@ -134,8 +139,12 @@ def command(
             hosts=run.hosts,
             gpus=gpus,
             claim=claim,
-            launcher_words=(job_there, *_words(loaded, ranks_each=ranks_each), *devices),
-            host_words=("--job", job_there, *devices, *_host_words(loaded)),
+            launcher_words=(
+                *(job_there, *_words(loaded, ranks_each=ranks_each), *devices),
+                *(["--verbose"] if is_verbose else []),
+            ),
+            host_words=("--job", job_there, *devices, *_host_words(loaded), *handed_on),
+            is_alone=trains_solo(inside, local_ranks=ranks_each, hosts=run.hosts),
         )
     )
     write_line("---\n".join(map(yaml_text, documents)).rstrip("\n"))
@@ -158,13 +167,43 @@ def _make_secret(*, has_tls: bool) -> tuple[str, str | None]:
     return token.text(), pem.decode()
 
 
+def _devices(loaded: "LoadedRun", gpus: int) -> tuple[str, int]:
+    """Return the devices that each pod is told, and its number of ranks.
+
+    Raises:
+        ConfigError: they are devices that a pod does not get, or too few for its ranks.
+    """
+    from flodl_core.config.placement import place_ranks
+
+    there = tuple(f"cuda:{number}" for number in range(gpus))
+    asked = loaded.run.devices
+    if asked == ("all",):
+        asked = ("cuda",) if gpus else ("cpu",)
+    source = str(loaded.resolved["run.devices"].source)
+    known = {*there, *(["cuda"] if gpus else [])}
+    missing = [one for one in asked if not one.startswith("cpu") and one not in known]
+    if missing:
+        raise ConfigError(
+            "devices",
+            ",".join(asked),
+            f"a pod gets {gpus or 'no'} GPU{'s' * (gpus != 1)}, and no {missing[0]}",
+            source=source,
+            fix="give --gpus as many as a pod is to use, or cpu",
+        )
+    pod = loaded.run.model_copy(update={"hosts": 1, "devices": asked})
+    (placed,) = place_ranks(pod, there, source=source).devices
+    return ",".join(asked), len(placed)
+
+
 def _words(loaded: "LoadedRun", *, ranks_each: int) -> list[str]:
     """Return what was given here, wherever it stood, for the launcher inside; and the quorum."""
+    from flodl_core.config.words import setting_words
+
     words: list[str] = []
     left_out = {*_SAID_HERE, "run.job", "run.devices", "run.ranks_per_host", "join.port"}
     for dotted in loaded.resolved:
         if dotted not in left_out:
-            words += _setting_words(loaded, dotted)
+            words += setting_words(loaded, dotted)
     ranks = loaded.run.hosts * ranks_each
     if loaded.run.hosts > 1 and loaded.join.min_rank_start is None:
         words += ["--min-rank-start", str(ranks)]
@@ -174,38 +213,11 @@ def _words(loaded: "LoadedRun", *, ranks_each: int) -> list[str]:
 
 
 def _host_words(loaded: "LoadedRun") -> list[str]:
-    """Return what was given here and every host is told by itself."""
-    names = ("run.micro_batch", "run.loader_workers", "net.timeout_scale")
-    return [word for name in names for word in _setting_words(loaded, name)]
+    """Return what every host is told of what a launcher is told of its own ranks."""
+    from flodl_core.config.words import setting_words
 
-
-def _setting_words(loaded: "LoadedRun", dotted: str) -> list[str]:
-    """Return the words of one setting; none if it was not given.
-
-    A ceiling is told as it was given: the command that reads it multiplies it again.
-    """
-    from flodl_core.config.keys import KEYS
-    from flodl_core.config.sources import SourceKind
-
-    key, given = KEYS[dotted], loaded.resolved[dotted]
-    value = given.value
-    if given.source.kind in (SourceKind.DEFAULT, SourceKind.DERIVED) or value is None:
-        return []
-    if isinstance(value, bool):
-        return [key.flag if value else f"--no-{key.flag[2:]}"]
-    if isinstance(value, dict):
-        return [
-            word for name, part in value.items() for word in (key.flag, f"{name}={_text(part)}")
-        ]
-    if key.scaled and isinstance(value, float):
-        value = value / loaded.net.timeout_scale
-    return [key.flag, _text(value)]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
-    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+    names = ("run.micro_batch", "run.loader_workers")
+    return [word for name in names for word in setting_words(loaded, name)]
 
 
 def _refused(field: str, value: str, reason: str, fix: str) -> ConfigError:

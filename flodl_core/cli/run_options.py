@@ -30,7 +30,8 @@ RunName: TypeAlias = Annotated[
     typer.Option(
         "--run",
         metavar="NAME",
-        help="Take the run whose name or id begins so.",
+        help="Take the run of this name, id or directory; where none has it, the one whose begins "
+        "so.",
         show_default=False,
     ),
 ]

@@ -20,7 +20,7 @@ from flodl_core.config.rules import (
 )
 from flodl_core.config.run_rules import review_interface
 from flodl_core.config.table import MAX_LOADER_WORKERS, MAX_RANKS_A_HOST, Settings
-from flodl_core.config.values import Ceiling, Lowered, Words
+from flodl_core.config.values import Ceiling, HomePath, HomeText, Lowered, Words
 
 
 class AgentConfig(Settings):
@@ -28,7 +28,7 @@ class AgentConfig(Settings):
 
     controller: str = Field(default="127.0.0.1:1337", min_length=1, examples=["10.0.0.5:1337"])
     """`host:port` of the launcher; IPv6 literals in brackets."""
-    job: str | None = Field(default=None, min_length=1, examples=["train.py:job"])
+    job: HomeText | None = Field(default=None, min_length=1, examples=["train.py:job"])
     """The job as it is found here; the launcher's own name for it if not set."""
     host: str | None = Field(default=None, min_length=1, max_length=255, examples=["blue"])
     """Label of this host, unique in the run; the machine's name if not set."""
@@ -44,17 +44,17 @@ class AgentConfig(Settings):
     """Network interface of this host that NCCL uses between hosts; its own choice if not set."""
     token: Lowered | None = Field(default=None, examples=["0f1e2d3c4b5a69788796a5b4c3d2e1f0"])
     """Join token of the run, 32 hex characters; with --tls the fingerprint follows a dot."""
-    token_file: Path | None = Field(default=None, examples=["token"])
+    token_file: HomePath | None = Field(default=None, examples=["token"])
     """File that holds the join token; keeps it out of the process list."""
     tls_fingerprint: Lowered | None = Field(default=None, examples=["4d5e" * 16])
     """SHA-256 of the run's certificate, where no token says it; TLS is spoken or nothing."""
-    data: Path | None = Field(default=None, examples=["data"])
+    data: HomePath | None = Field(default=None, examples=["data"])
     """Directory of this host's data; the job finds it in the variable FLODL_DATA."""
     persist: bool = Field(default=False, examples=["true"])
     """Dial again after a run, or a failure that may pass, for as long as this host is up."""
     ssh: str | None = Field(default=None, min_length=1, examples=["me@gateway"])
     """Machine that reaches the controller; a tunnel of the system's ssh leads through it."""
-    run_dir: Path = Field(default=Path("runs"), examples=["runs"])
+    run_dir: HomePath = Field(default=Path("runs"), examples=["runs"])
     """Directory under which this host keeps its logs of the run."""
     inspect_timeout_s: Ceiling = Field(default=120.0, examples=[120])
     """Longest time for building the job once to learn its facts."""

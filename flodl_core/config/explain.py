@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from flodl_core.config.job_args import job_value_text
 from flodl_core.config.keys import KEYS, Key
 from flodl_core.config.sources import Resolved, Source
 from flodl_core.config.workers import WORKERS, WorkerConfig
@@ -104,7 +105,7 @@ def _text(key: Key, value: object) -> str:
     if key.secret:
         return HIDDEN
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={_text(key, part)}" for name, part in value.items())
+        return " ".join(f"{name}={job_value_text(part)}" for name, part in value.items())
     if isinstance(value, tuple):
         return ",".join(_text(key, part) for part in value)
     if isinstance(value, bool):

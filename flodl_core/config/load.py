@@ -35,6 +35,7 @@ from flodl_core.config.keys import (
 from flodl_core.config.mode import resolve_mode
 from flodl_core.config.place_rules import derive_placement
 from flodl_core.config.rules import JOIN_FIX, review_token
+from flodl_core.config.run_rules import review_heartbeats
 from flodl_core.config.schema import (
     JoinConfig,
     NetConfig,
@@ -66,6 +67,8 @@ class LoadedRun:
     net: NetConfig
     resolved: Mapping[str, Resolved[object]]
     """Every value with its source, by dotted name, in the order of `KEYS`."""
+    unscaled: Mapping[str, float]
+    """Ceilings as they were given, before `net.timeout_scale`, by dotted name."""
     workers: tuple[tuple[WorkerConfig, Source], ...] = ()
     """The hosts that the file lists, each with the line that it begins at."""
     config_file: Path | None = None
@@ -117,7 +120,9 @@ def load_run(
             source=str(DEFAULT),
             fix="name a recipe (charlm), package.module:attribute or path/file.py:attribute",
         )
+    unscaled = {**_ceilings(run, "run"), **_ceilings(join, "join")}
     run = _scaled(run, "run", values, scale=net.timeout_scale)
+    _check_heartbeats(run, values)
     join = _scaled(join, "join", values, scale=net.timeout_scale)
     workers = read_workers(toml) if toml is not None else ()
     run, join = derive_placement(run, join, values, n_workers=len(workers))
@@ -128,6 +133,7 @@ def load_run(
         join=join,
         net=net,
         resolved=_resolved(models, values),
+        unscaled=unscaled,
         workers=workers,
         config_file=toml.path.absolute() if toml is not None else None,
     )
@@ -287,15 +293,39 @@ def _scaled(model: SettingsT, table: str, values: Values, *, scale: float) -> Se
     if scale == 1.0:
         return model
     update: dict[str, float] = {}
-    for name in type(model).model_fields:
-        value = getattr(model, name)
-        dotted = f"{table}.{name}"
-        if KEYS[dotted].scaled and value is not None:
-            update[name] = min(value * scale, MAX_DURATION_S)
-            source = _source(values, dotted)
-            where = f"{source.where} x net.timeout_scale {scale:g}".strip()
-            values[dotted] = Resolved(update[name], Source(source.kind, where))
+    for dotted, value in _ceilings(model, table).items():
+        scaled = min(value * scale, MAX_DURATION_S)
+        update[KEYS[dotted].name] = scaled
+        source = _source(values, dotted)
+        where = f"{source.where} x net.timeout_scale {scale:g}".strip()
+        values[dotted] = Resolved(scaled, Source(source.kind, where))
     return model.model_copy(update=update)
+
+
+def _ceilings(model: Settings, table: str) -> dict[str, float]:
+    """Return the values of a model that grow with the scale, by dotted name."""
+    given = {f"{table}.{name}": getattr(model, name) for name in type(model).model_fields}
+    return {
+        dotted: value
+        for dotted, value in given.items()
+        if KEYS[dotted].scaled and value is not None
+    }
+
+
+def _check_heartbeats(run: RunConfig, values: Values) -> None:
+    """Refuse a scale that makes one late heartbeat a death.
+
+    Raises:
+        ConfigError: the scaled silence is shorter than two intervals.
+    """
+    try:
+        review_heartbeats(interval_s=run.heartbeat_interval_s, timeout_s=run.heartbeat_timeout_s)
+    except ConfigError as error:
+        dotted = "run.heartbeat_timeout_s"
+        fix = "raise it or net.timeout_scale, or shorten heartbeat_interval_s"
+        raise ConfigError(
+            dotted, error.value, error.reason, source=str(_source(values, dotted)), fix=fix
+        ) from None
 
 
 def _derived(

@@ -1,13 +1,15 @@
 """What a setting must obey beyond its type, in rules that more than one table uses.
 
-What it is: checks of devices, tokens, the wire, anchors, losses and periods, each with its
-fix.
+What it is: checks of devices, tokens, the wire, anchors, losses, periods and paths, each with
+its fix.
 What it is not: types, ranges and defaults; those are in `schema`.
-Who drives it: `schema` when it builds a table, `load` for a token out of a file.
+Who drives it: `schema` when it builds a table, `load` for a token out of a file, whoever
+hands a path to another process.
 """
 
 import math
 import re
+from pathlib import Path
 from typing import Final
 
 from flodl_core.config.join_token import is_fingerprint, is_join_token, is_secret
@@ -224,3 +226,22 @@ def review_period(field: str, period_s: float, *, least_s: float) -> None:
             source=GIVEN,
             fix=f"give at least {least_s:g} seconds, or 0 for never by the clock",
         )
+
+
+def review_encoding(field: str, path: Path, *, source: str = GIVEN) -> None:
+    """Refuse a path that no message can hold: the processes of a run are told their paths.
+
+    Raises:
+        ConfigError: its name, or that of a directory above it, is not UTF-8.
+    """
+    whole = str(path.absolute())
+    try:
+        whole.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            field,
+            whole,
+            "its name, or that of a directory above it, is not UTF-8",
+            source=source,
+            fix="give a path with another name, or rename the directory",
+        ) from None

@@ -47,6 +47,8 @@ from flodl_core.config.values import (
     MIN_CEILING_S,
     Ceiling,
     Counts,
+    HomePath,
+    HomeText,
     Lowered,
     Ratios,
     Words,
@@ -74,7 +76,7 @@ DEFAULT_MANUAL_CAP_S: Final = 86_400.0
 class RunConfig(Settings):
     """What is trained, by whom and how."""
 
-    job: str | None = Field(default=None, min_length=1, examples=["charlm"])
+    job: HomeText | None = Field(default=None, min_length=1, examples=["charlm"])
     """A packaged recipe, `package.module:attribute` or `path/file.py:attribute`."""
     job_args: dict[str, JobValue | tuple[JobValue, ...]] = Field(
         default_factory=dict, examples=["step_ms=5,5,20"]
@@ -97,7 +99,7 @@ class RunConfig(Settings):
     flodl.toml), slurm or ray (`hosts` less the launcher's own); auto is ssh with workers."""
     place_timeout_s: Ceiling = Field(default=300.0, examples=[300])
     """Longest time for hosts of ssh, slurm or ray to start and be looked at, queues included."""
-    data: Path | None = Field(default=None, examples=["data"])
+    data: HomePath | None = Field(default=None, examples=["data"])
     """Directory of this machine's data; the job finds it in the variable FLODL_DATA."""
     mode: Lowered = Field(default=AUTO, examples=["cpu_sync"])
     """How ranks apply and average; auto chooses when the world forms."""
@@ -184,7 +186,7 @@ class RunConfig(Settings):
         default=None, examples=["auto"]
     )
     """File that gets every trained or dropped sample; auto is the run directory's own."""
-    save_path: str | None = Field(default=None, min_length=1, examples=["out/model"])
+    save_path: HomeText | None = Field(default=None, min_length=1, examples=["out/model"])
     """Stem of the checkpoint files; inside the run directory if not set."""
     checkpoint_every_s: float = Field(default=1800.0, ge=0, le=MAX_DURATION_S, examples=[600])
     """Time between two checkpoints; 0 makes none by the clock."""
@@ -219,7 +221,7 @@ class RunConfig(Settings):
     """Longest wait for the relays of a formed world."""
     inspect_timeout_s: Ceiling = Field(default=120.0, examples=[120])
     """Longest time for building the job once to learn its facts."""
-    run_dir: Path = Field(default=Path("runs"), examples=["runs"])
+    run_dir: HomePath = Field(default=Path("runs"), examples=["runs"])
     """Directory under which each run makes its own."""
     on_event: str | None = Field(default=None, min_length=1, examples=["notify-send flodl"])
     """Command run for alerts of `on_event_classes` and at the end of the run."""
@@ -300,7 +302,7 @@ class JoinConfig(Settings):
     fingerprint may follow a dot."""
     tls: bool = Field(default=False, examples=["true"])
     """Speak TLS 1.3 with hosts and over HTTP, and seal every message; the token names the key."""
-    tls_identity: Path | None = Field(default=None, examples=["identity.pem"])
+    tls_identity: HomePath | None = Field(default=None, examples=["identity.pem"])
     """PEM file with the certificate and its key that tls shows in every run; made there if there
     is none. Each run makes its own, in memory only, if not set."""
     insecure_nccl: bool = Field(default=False, examples=["true"])
@@ -382,7 +384,7 @@ class NetConfig(Settings):
     """What scales every network ceiling."""
 
     timeout_scale: float = Field(default=1.0, ge=0.1, le=MAX_TIMEOUT_SCALE, examples=[2.0])
-    """Factor of every ceiling, for slow machines; at least 0.1."""
+    """Factor of every ceiling but stop_grace_s, for slow machines; at least 0.1."""
 
 
 def derived_ceiling_s(heartbeat_timeout_s: float, *, scale: float = 1.0) -> float:

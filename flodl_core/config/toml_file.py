@@ -57,7 +57,7 @@ def read_toml(path: Path) -> TomlFile:
     try:
         text = data.decode("utf-8-sig")
         tables = tomllib.loads(text)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ValueError as error:
         raise _unreadable(path, f"is not TOML: {error}") from error
     return TomlFile(path=path, tables=tables, text=text)
 

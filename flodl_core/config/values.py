@@ -6,6 +6,7 @@ What it is not: a setting, nor a rule between two.
 Who drives it: `schema`, at its import.
 """
 
+from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -47,7 +48,18 @@ def switch_or_path(value: object) -> object:
     word = str(value).strip().lower()
     if word in {"true", "false"}:
         return AUTO if word == "true" else None
-    return value
+    return expand_home(value)
+
+
+def expand_home(value: object) -> object:
+    """Turn a leading `~` into a home directory, which no shell does for a file or a variable."""
+    if not isinstance(value, str) or not value.startswith("~"):
+        return value
+    home, slash, rest = value.partition("/")
+    try:
+        return f"{Path(home).expanduser()}{slash}{rest}"
+    except RuntimeError:
+        return value
 
 
 def number_as_text(value: object) -> object:
@@ -64,4 +76,6 @@ Ratios: TypeAlias = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1_000_000)], ...], BeforeValidator(split_numbers)
 ]
 Ceiling: TypeAlias = Annotated[float, Field(ge=MIN_CEILING_S, le=MAX_DURATION_S)]
+HomePath: TypeAlias = Annotated[Path, BeforeValidator(expand_home)]
+HomeText: TypeAlias = Annotated[str, BeforeValidator(expand_home)]
 Lowered: TypeAlias = Annotated[str, BeforeValidator(lower_words)]

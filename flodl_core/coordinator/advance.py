@@ -144,17 +144,19 @@ def _poll_aggregate(state: SchedulerState, now: Seconds) -> bool:
         loss=totals.loss,
         samples=span.whole.size - dropped,
         dropped=dropped,
-        duration_s=now - book.open.opened_at,
+        duration_s=totals.so_far(now - book.open.opened_at).duration_s,
         syncs=state.cycle.last_cycle + 1 - book.open.first_cycle,
+        scalars=totals.scalars,
     )
     state.epochs.append(facts)
     book.close()
     state.totals = None
     state.quiet_since = None
     loss = f"loss {facts.loss:.6g}" if facts.loss is not None else "no loss"
+    means = "".join(f", {name} {mean:.6g}" for name, mean in facts.scalars.items())
     state.announce(
         "epoch_aggregated",
-        f"epoch {facts.label}: {loss}, {facts.samples} samples trained, {dropped} dropped",
+        f"epoch {facts.label}: {loss}{means}, {facts.samples} samples trained, {dropped} dropped",
         epoch=facts.epoch,
         loss=facts.loss,
         samples=facts.samples,

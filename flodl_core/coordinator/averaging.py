@@ -7,6 +7,7 @@ What it is not: the gate, and not the arithmetic of a reduce.
 Who drives it: `coordinator.machine` on RoundEnded, `advance` after each event.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from flodl_core.coordinator.effects import RecordSamples, Severity
 from flodl_core.coordinator.events import RoundEnded
 from flodl_core.coordinator.save_steps import ask_for_save
 from flodl_core.coordinator.saves import SavePurpose
-from flodl_core.coordinator.state import BeforeCommit, Commit, RunStage, SchedulerState
+from flodl_core.coordinator.state import BeforeCommit, RunStage, SchedulerState
 from flodl_core.elche.guards import DivergenceReport
 from flodl_core.elche.meta_controller import LearningRate
 from flodl_core.elche.report import WindowReport
@@ -187,10 +188,8 @@ def _commit(state: SchedulerState, event: RoundEnded) -> None:
 
 def _settle(state: SchedulerState, cycle: Cycle, accepted: Sequence[Rank], now: Seconds) -> None:
     """Enter what became of every sample in the cycle, then free the samples in limbo."""
-    before = state.book.trained_samples
     settlement = state.book.settle(cycle, state.cycle.tallies, accepted)
-    trained = state.book.trained_samples - before
-    state.commits.append(Commit(at=now, samples=trained))
+    trained: Counter[Rank] = Counter()
     for entry in settlement.entries:
         record = state.cohort[entry.rank]
         samples = sum(part.size for part in entry.ranges)
@@ -205,6 +204,8 @@ def _settle(state: SchedulerState, cycle: Cycle, accepted: Sequence[Rank], now: 
             )
         else:
             record.trained_samples += samples
+            trained[entry.rank] += samples
+    state.rates.add(now, trained)
     if state.before_commit is not None:
         state.before_commit = replace(state.before_commit, entries=settlement.entries)
     if settlement.entries:

@@ -33,7 +33,10 @@ from flodl_core.messages.job import RunSpec
 from flodl_core.units import Seconds
 
 NON_FINITE = "non-finite"
-SKIPPED_STEPS = "skipped steps"
+SKIPPED_STEPS = (
+    "no optimizer step in this window (skipped by the loss scaler, or gradients accumulated "
+    "over batches)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ class EpochFacts:
 
     Attributes:
         samples: trained ones; `dropped` counts the others.
+        scalars: means of what the job's steps noted, by name.
         report: what the job said of its model at the evaluation.
     """
 
@@ -35,6 +36,24 @@ class EpochFacts:
     metric: float | None = None
     metric_name: str | None = None
     report: str | None = None
+    scalars: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTotals:
+    """What the ranks have reported of an event that is not complete.
+
+    Attributes:
+        loss_sum: of the mean losses, each times its samples.
+        loss_samples: samples of batches with a finite loss.
+        scalars: (sum, count) of what the job's steps noted, by name.
+        duration_s: since the event began, times between a save and its resume left out.
+    """
+
+    loss_sum: float = 0.0
+    loss_samples: int = 0
+    scalars: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    duration_s: Seconds = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,7 @@ class SaveFacts:
         elche: the state of the cadence; None in Sync.
         arrangement: of the open event; None between events, and where it is not known.
         finished: the events that are complete, oldest first.
+        open_totals: of the open event; None between events.
     """
 
     epoch: int
@@ -106,6 +126,7 @@ class SaveFacts:
     syncs: int = 0
     arrangement: Arrangement | None = None
     finished: tuple[EpochFacts, ...] = ()
+    open_totals: OpenTotals | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +139,7 @@ class ResumePoint:
         coverage: of the event under way; None between events.
         arrangement: of that event, if the world is the one that was saved, whole; else None.
         elche: the state of the cadence of a world of this size; None where it is measured anew.
+        open_totals: of the event under way; None between events.
         local_buffers: integer and bool buffers of the consensus, by state-dict name.
     """
 
@@ -131,4 +153,5 @@ class ResumePoint:
     arrangement: Arrangement | None = None
     elche: ElcheRecord | None = None
     finished: tuple[EpochFacts, ...] = ()
+    open_totals: OpenTotals | None = None
     local_buffers: Mapping[str, TensorBlob] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from flodl_core.coordinator.cohort import RankRecord
 from flodl_core.coordinator.effects import SaveBundle, Severity
-from flodl_core.coordinator.facts import SaveFacts
+from flodl_core.coordinator.facts import OpenTotals, SaveFacts
 from flodl_core.coordinator.saves import Save, SavePhase, SavePurpose
 from flodl_core.coordinator.state import SchedulerState
 from flodl_core.ids import Cycle, Rank, SaveReason
@@ -177,7 +177,7 @@ def write_bundle(
         SaveBundle(
             version,
             reason,
-            save_facts(state),
+            save_facts(state, now),
             state.saves.local_buffers,
             rank_files=tuple(files[rank] for rank in sorted(files)),
             held_as=_held_as(state, save.publish if save is not None and is_asked else None),
@@ -215,7 +215,7 @@ def give_up_asking(state: SchedulerState, reason: SaveReason, now: Seconds) -> N
     write_bundle(state, SavePurpose.FINAL, reason, now)
 
 
-def save_facts(state: SchedulerState) -> SaveFacts:
+def save_facts(state: SchedulerState, now: Seconds) -> SaveFacts:
     """What the meta file says of the newest whole commit."""
     book, spec = state.book, state.spec
     half = state.half_committed
@@ -238,4 +238,12 @@ def save_facts(state: SchedulerState) -> SaveFacts:
         syncs=state.syncs - (half is not None),
         arrangement=None if undone else book.arrangement(state.envelope.world_size),
         finished=tuple(state.epochs),
+        open_totals=_open_totals(state, now),
     )
+
+
+def _open_totals(state: SchedulerState, now: Seconds) -> OpenTotals | None:
+    open_event, totals = state.book.open, state.totals
+    if open_event is None or totals is None:
+        return None
+    return totals.so_far(now - open_event.opened_at)

@@ -36,6 +36,7 @@ from flodl_core.coordinator.facts import EpochFacts, ResumePoint
 from flodl_core.coordinator.gate import GateVerdict
 from flodl_core.coordinator.ledger import LedgerPhase
 from flodl_core.coordinator.nccl_sessions import NcclSessions
+from flodl_core.coordinator.rates import CommitRates
 from flodl_core.coordinator.rendezvous import Rendezvous
 from flodl_core.coordinator.saves import SaveDesk
 from flodl_core.coordinator.settings import CoordinatorSettings
@@ -45,7 +46,6 @@ from flodl_core.messages.job import Envelope, RunSpec
 from flodl_core.units import Milliseconds, Seconds
 
 SYNC_WINDOW_BATCHES = 1
-_RECENT_COMMITS = 64
 _KEPT_EPOCHS = 1000
 _IN_BATCH = (RankPhase.DATA, RankPhase.TRAINING, RankPhase.BUSY)
 
@@ -106,14 +106,6 @@ class Closing:
     retried_at: Seconds | None = None
     late_rounds: list[RoundEnded] = field(default_factory=list)
     save_error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """When how many samples became trained."""
-
-    at: Seconds
-    samples: int
 
 
 @dataclass(slots=True)
@@ -209,7 +201,7 @@ class SchedulerState:
     first_cause: str = ""
     """The first death's cause: what a failure is traced back to."""
     epochs: deque[EpochFacts] = field(default_factory=lambda: deque(maxlen=_KEPT_EPOCHS))
-    commits: deque[Commit] = field(default_factory=lambda: deque(maxlen=_RECENT_COMMITS))
+    rates: CommitRates = field(default_factory=CommitRates)
     next_beacon: Seconds | None = None
     next_check: Seconds | None = None
     """The earliest per-rank ceiling, as of the last tick."""

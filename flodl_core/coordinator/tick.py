@@ -117,7 +117,7 @@ def stage_ceiling(state: SchedulerState) -> Ceiling | None:
         return None
     if state.stage is RunStage.RENDEZVOUS:
         return state.rendezvous.ceiling
-    since = earliest(_evaluating_since(state), _averaging_since(state))
+    since = earliest(_evaluating_since(state), averaging_since(state))
     if since is None and state.evaluation is None and not state.cycle.pending:
         since = state.quiet_since
     return state.ceiling(since) if since is not None else None
@@ -125,7 +125,7 @@ def stage_ceiling(state: SchedulerState) -> Ceiling | None:
 
 def awaited_evaluation(state: SchedulerState) -> EvalWait | None:
     """The evaluation that `stage_ceiling` is of; None if it is of something else."""
-    since, averaged = _evaluating_since(state), _averaging_since(state)
+    since, averaged = _evaluating_since(state), averaging_since(state)
     is_first = since is not None and (averaged is None or since <= averaged)
     return state.evaluation if is_first else None
 
@@ -138,7 +138,7 @@ def _evaluating_since(state: SchedulerState) -> Seconds | None:
     return wait.since
 
 
-def _averaging_since(state: SchedulerState) -> Seconds | None:
+def averaging_since(state: SchedulerState) -> Seconds | None:
     """Since when all ranks of a cycle have been in it."""
     if any(map(state.keeps_cycle_waiting, state.cohort.alive_ranks)):
         return None

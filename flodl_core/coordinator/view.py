@@ -6,6 +6,7 @@ What it is not: state; it is thrown away after use.
 Who drives it: the launcher publishes it, the summary and the simulator read it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flodl_core.coordinator.ceiling import Ceiling
@@ -14,7 +15,7 @@ from flodl_core.coordinator.facts import EpochFacts
 from flodl_core.coordinator.liveness import heartbeat_ceiling
 from flodl_core.coordinator.saves import SavePhase
 from flodl_core.coordinator.state import RunStage, SchedulerState
-from flodl_core.coordinator.tick import progress_ceiling
+from flodl_core.coordinator.tick import averaging_since, progress_ceiling
 from flodl_core.coordinator.waits import WaitView, list_waits
 from flodl_core.ids import HostName, Rank, RankPhase
 from flodl_core.messages.job import OuterSpec
@@ -22,9 +23,6 @@ from flodl_core.messages.timing import ResourceSample
 from flodl_core.units import Milliseconds, Seconds
 
 _F32_BYTES = 4
-_RATE_WINDOW_S = 30.0
-_FEWEST = 2
-"""Commits that a rate needs, however long ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,8 @@ class ReduceView:
     cycle: int
     version: int | None
     pending_s: Seconds | None
-    stall_ceiling_s: Seconds
+    stall_ceiling_s: Seconds | None
+    """Age at which the average ends the run; None while it waits for a batch."""
     last_sync_ms: Milliseconds | None
     last_outcome: str | None
     bytes: int
@@ -199,25 +198,18 @@ def training_view(state: SchedulerState, now: Seconds) -> TrainingView:
 
 
 def _loss(state: SchedulerState) -> float | None:
-    left = (record for record in state.cohort if record.life is not RankLife.DEAD)
-    counted = state.cohort.alive or tuple(left)
-    known = [record.loss for record in counted if record.loss is not None]
+    known = [record.loss for record in _counted(state) if record.loss is not None]
     return sum(known) / len(known) if known else None
 
 
 def _throughput(state: SchedulerState, now: Seconds) -> float | None:
-    """Samples a second of the last commits; in a window that lasts too long it falls."""
-    commits = list(state.commits)
-    recent = [commit for commit in commits if now - commit.at <= _RATE_WINDOW_S]
-    if len(recent) < _FEWEST:
-        recent = commits[-_FEWEST:]
-    if len(recent) < _FEWEST:
-        return None
-    before, last = recent[-_FEWEST:]
-    is_usual = now - last.at <= last.at - before.at
-    span_s = (last.at if is_usual else now) - recent[0].at
-    samples = sum(commit.samples for commit in recent[1:])
-    return samples / span_s if span_s > 0 else None
+    return state.rates.rate([record.rank for record in _counted(state)], now)
+
+
+def _counted(state: SchedulerState) -> Sequence[RankRecord]:
+    """The ranks that stand for the run: those that are here, or at its end were."""
+    left = (record for record in state.cohort if record.life is not RankLife.DEAD)
+    return state.cohort.alive or tuple(left)
 
 
 def _ideal(state: SchedulerState) -> float | None:
@@ -270,11 +262,11 @@ def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
     return ReduceView(
         state="pending" if cycle.pending else "idle",
         phase=cycle.phase.value,
-        backend="cpu",
+        backend="cpu" if state.nccl is None else "nccl",
         cycle=cycle.last_cycle,
         version=state.committed_version,
         pending_s=now - cycle.since if cycle.since is not None else None,
-        stall_ceiling_s=state.spec.stall_timeout_s,
+        stall_ceiling_s=_stall_ceiling(state),
         last_sync_ms=cycle.last_sync_ms,
         last_outcome=cycle.last_outcome,
         bytes=(geometry.params_numel + geometry.buffers_numel) * _F32_BYTES,
@@ -282,16 +274,21 @@ def _reduce(state: SchedulerState, now: Seconds) -> ReduceView:
     )
 
 
+def _stall_ceiling(state: SchedulerState) -> Seconds | None:
+    """At what age the average under way ends the run; None while it waits for a batch."""
+    limit_s, triggered = state.spec.stall_timeout_s, state.cycle.since
+    if triggered is None:
+        return limit_s
+    since = averaging_since(state)
+    return since - triggered + limit_s if since is not None else None
+
+
 def _ranks(state: SchedulerState, now: Seconds) -> tuple[RankView, ...]:
-    trained, rate = sum(one.trained_samples for one in state.cohort), _throughput(state, now)
-    here = sum(one.trained_samples for one in state.cohort.alive)
-    a_sample = rate / here if rate and here else None
-    return tuple(_rank(state, one, now, trained=trained, a_sample=a_sample) for one in state.cohort)
+    trained = sum(one.trained_samples for one in state.cohort)
+    return tuple(_rank(state, one, now, trained=trained) for one in state.cohort)
 
 
-def _rank(
-    state: SchedulerState, record: RankRecord, now: Seconds, *, trained: int, a_sample: float | None
-) -> RankView:
+def _rank(state: SchedulerState, record: RankRecord, now: Seconds, *, trained: int) -> RankView:
     heartbeat = heartbeat_ceiling(record, state.spec) if record.alive else None
     progress = progress_ceiling(state, record.rank)
     share = record.trained_samples / trained if trained else None
@@ -311,7 +308,7 @@ def _rank(
         samples_dropped=record.dropped_samples,
         share=share,
         weight=record.weight,
-        throughput=a_sample * record.trained_samples if a_sample and record.alive else None,
+        throughput=state.rates.rate([record.rank], now) if record.alive else None,
         loss=record.loss,
         divergence=record.divergence,
         heartbeat_age_s=_age(heartbeat, now),

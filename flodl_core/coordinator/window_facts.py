@@ -15,6 +15,7 @@ from flodl_core.units import Seconds
 def record_window(state: SchedulerState, ended: EndedCycle, now: Seconds) -> RecordWindow:
     """Return what to keep of a cycle."""
     training, elche = training_view(state, now), elche_view(state)
+    averaged = ended.outcome == "committed"
     return RecordWindow(
         cycle=ended.cycle,
         version=state.committed_version or 0,
@@ -36,6 +37,6 @@ def record_window(state: SchedulerState, ended: EndedCycle, now: Seconds) -> Rec
         reason=elche.reason,
         batch_counts=elche.batch_counts,
         ms_per_batch=tuple(record.mean_batch_ms for record in state.cohort),
-        weights=tuple(record.weight for record in state.cohort),
-        divergences=tuple(record.divergence for record in state.cohort),
+        weights=tuple(record.weight if averaged else None for record in state.cohort),
+        divergences=tuple(record.divergence if averaged else None for record in state.cohort),
     )

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from flodl_core.coordinator import callbacks, cuts
 from flodl_core.coordinator.aggregation import EpochTotals
 from flodl_core.coordinator.cadence import Cadence, Slots
+from flodl_core.coordinator.facts import OpenTotals
 from flodl_core.coordinator.state import SYNC_WINDOW_BATCHES, SchedulerState, Window
 from flodl_core.dispatch.ranges import Range
 from flodl_core.ids import Cycle, Rank
@@ -51,7 +52,7 @@ def begin_event(state: SchedulerState, now: Seconds) -> None:
         cadence.open_event(span.whole.size // state.spec.batch_size)
         state.book.reserve(cadence.counts)
         _start_window(state, cadence, now)
-    state.totals = EpochTotals(epoch=span.event)
+    state.totals = EpochTotals(span.event, _reported_before(state, span.event))
     state.release(ranks, now)
     if span.tail.size:
         state.announce(
@@ -69,6 +70,14 @@ def begin_event(state: SchedulerState, now: Seconds) -> None:
             f"epoch {span.label}: {len(ranks)} ranks share fewer batches; idle: {names}",
             epoch=span.event,
         )
+
+
+def _reported_before(state: SchedulerState, event: int) -> OpenTotals:
+    """What was reported of an event before the run was resumed in it."""
+    resume = state.resume
+    if resume is None or resume.open_totals is None or resume.epoch != event:
+        return OpenTotals()
+    return resume.open_totals
 
 
 def release(state: SchedulerState, cycle: Cycle, now: Seconds) -> None:

@@ -119,7 +119,10 @@ class AwaitRounds:
 
 @dataclass(frozen=True, slots=True)
 class ReportEpoch:
-    """Send a MetricsMsg of `epoch` with the totals since the previous one. Returned once."""
+    """Send a MetricsMsg of `epoch` with the totals since the previous one.
+
+    Returned once the plan is used up and all is committed, and before a checkpoint.
+    """
 
     epoch: int
 

@@ -99,7 +99,7 @@ class RankPacer:
         self._throttled = False
         self._checkpoints: deque[WriteCheckpoint] = deque()
         self._evals: deque[tuple[int, int]] = deque()
-        self._unreported: list[int] = []
+        self._unreported: dict[int, int] = {}
         self._aggregated_epoch = -1
         self._busy: TrainBatch | WriteCheckpoint | RunEval | None = None
         self._leave: Leave | None = None
@@ -200,17 +200,19 @@ class RankPacer:
 
     def _errand(self) -> Action | None:
         if self._checkpoints:
+            if report := self._report(before_save=True):
+                return report
             self._busy = self._checkpoints.popleft()
         elif self._evals:
             self._busy = RunEval(*self._evals.popleft())
         return self._busy
 
-    def _report(self) -> Action | None:
-        if self._uncommitted_samples or self._pending is not None:
+    def _report(self, *, before_save: bool = False) -> Action | None:
+        if self._uncommitted_samples or (self._pending is not None and not before_save):
             return None
-        for epoch in self._unreported:
-            if epoch != self.epoch or not self._left:
-                self._unreported.remove(epoch)
+        for epoch, samples in self._unreported.items():
+            if epoch != self.epoch or not self._left or (before_save and samples):
+                del self._unreported[epoch]
                 return ReportEpoch(epoch)
         return None
 
@@ -332,7 +334,7 @@ class RankPacer:
         self._window_batches += 1
         self._applied_batches += 1 if event.applied else 0
         self._uncommitted_samples += event.samples
-        self._owe_report(busy.epoch)
+        self._owe_report(busy.epoch, event.samples)
         return []
 
     def _snapshot_declared(self, event: SnapshotDeclared) -> list[Note]:
@@ -362,9 +364,8 @@ class RankPacer:
         self._busy = None
         return []
 
-    def _owe_report(self, epoch: int) -> None:
-        if epoch not in self._unreported:
-            self._unreported.append(epoch)
+    def _owe_report(self, epoch: int, samples: int = 0) -> None:
+        self._unreported[epoch] = self._unreported.get(epoch, 0) + samples
 
     def _unasked(self, event: PacerEvent) -> LocalProtocolError:
         doing = self._busy or self._pending or "nothing"

@@ -140,7 +140,6 @@ class MembershipLedger:
         self._clock = WindowClock(window_s=config.join_timeout_s, cap_s=config.max_join_timeout_s)
         self._members: tuple[Member, ...] = ()
         self._start_armed = False
-        self._refused_joins = 0
         self._unseated: dict[HostName, str] = {}
         self._due: Seconds | None = None
         self._story: deque[StoryLine] = deque(maxlen=STORY_LINES)
@@ -195,7 +194,6 @@ class MembershipLedger:
             start_mode=self._config.start_mode,
             start_armed=self._start_armed,
             members=member_rows(self._members),
-            refused_joins=self._refused_joins,
         )
 
     def check(self) -> None:
@@ -277,7 +275,6 @@ class MembershipLedger:
         return effects + self._review(event, now)
 
     def _refuse(self, event: HelloReceived, refusal: Refused) -> list[LedgerEffect]:
-        self._refused_joins += 1
         self._remember_unseated(event.hello.host, f"refused: {refusal.reason}")
         return [RefuseMember(connection=event.connection, refusal=refusal)]
 

@@ -48,8 +48,6 @@ class MembershipSnapshot:
     start_mode: StartMode
     start_armed: bool
     members: tuple[MemberRow, ...]
-    refused_joins: int
-    """Hellos that were refused so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,9 @@ DATA_VARIABLE: Final = "FLODL_DATA"
 """Where the job finds the directory of this host's data."""
 INTERFACE_VARIABLE: Final = "NCCL_SOCKET_IFNAME"
 """NCCL's own; it is read when its library is first used in a process."""
+HASH_SEED_VARIABLE: Final = "PYTHONHASHSEED"
+HASH_SEED: Final = "0"
+"""Of every process that builds the job: a set of texts has the same order in all of them."""
 
 EVICTION_S: Final = 10.0
 """From the polite signal to SIGKILL."""
@@ -188,11 +191,15 @@ def own_environment() -> dict[str, str]:
 def job_environment(data: Path | None, *, interface: str | None = None) -> dict[str, str]:
     """Return the same for a child that builds the job, with where this host keeps its data.
 
+    Texts hash alike in all such children, unless the environment says otherwise.
+
     Args:
         data: this host's directory of data; None leaves what the environment says.
         interface: what NCCL is to use between hosts, likewise.
     """
     env = own_environment()
+    if not env.get(HASH_SEED_VARIABLE):
+        env[HASH_SEED_VARIABLE] = HASH_SEED
     if data is not None:
         env[DATA_VARIABLE] = str(data.absolute())
     if interface is not None:

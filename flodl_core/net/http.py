@@ -23,6 +23,7 @@ from flodl_core.net.http_trust import (
     distrust_of_acting,
     distrust_of_reading,
     peer_is_same_user,
+    trick_of_a_page,
 )
 from flodl_core.net.port import PortConnection
 from flodl_core.units import Seconds
@@ -176,6 +177,9 @@ class HttpApp:
         return self._not_allowed(request.path)
 
     async def _read(self, route: GetRoute, request: Request) -> Response:
+        trick = trick_of_a_page(request.credentials, self._trust)
+        if trick is not None and not route.tells_nothing:
+            return _json(403, {"error": trick, "fix": _HOW_TO_PROVE})
         distrust = distrust_of_reading(request.credentials, self._trust)
         if distrust is not None and not route.tells_nothing:
             return _json(401, {"error": distrust, "fix": _HOW_TO_PROVE}, ask_for_token=True)

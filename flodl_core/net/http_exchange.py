@@ -4,6 +4,7 @@ h11 reads and writes the protocol; this file moves the bytes, keeps the budgets
 and turns what a client does wrong into a status. It knows no route.
 """
 
+import contextlib
 import http
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -69,53 +70,80 @@ async def serve_one(
 
     Returns:
         The status of the answer; None where the client went away before it had one.
+
+    Raises:
+        Exception: whatever `answer` raised; the client was told that it has no answer.
     """
-    protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST_BYTES)
-    has_body = True
+    reader = _Reader(connection)
     try:
         try:
-            request = await _read_request(connection, protocol, request_s=request_s)
+            request = await reader.read_request(request_s)
             connection.first_message_arrived()
-            has_body = request.method != "HEAD"
             response = await answer(connection, request)
         except _RefusedRequest as refused:
             response = _refusal(refused.status, str(refused))
-        with anyio.move_on_after(ANSWER_S):
-            await _write(connection.stream, protocol, response, has_body=has_body)
+        except PEER_ENDED:
+            raise
+        except Exception:
+            await _answer_fault(reader)
+            raise
+        await _write(reader, response)
     except PEER_ENDED:
         return None
     return response.status
 
 
-async def _read_request(
-    connection: PortConnection, protocol: h11.Connection, *, request_s: Seconds
-) -> Request:
-    """Read head and body.
+async def _answer_fault(reader: "_Reader") -> None:
+    with contextlib.suppress(*PEER_ENDED):
+        await _write(reader, _refusal(500, "the run cannot answer; its log says why"))
 
-    Raises:
-        _RefusedRequest: too slow, too large, or no HTTP.
-        anyio.EndOfStream, anyio.BrokenResourceError: the client went away.
+
+class _Reader:
+    """Reads the one request of a connection.
+
+    Attributes:
+        head: once it is here, whatever becomes of the rest.
     """
-    head: h11.Request | None = None
-    received = 0
-    with anyio.move_on_after(request_s):
-        while True:
-            event = _next_event(protocol)
-            if isinstance(event, h11.Request):
-                head = event
-            elif event is h11.NEED_DATA:
-                if protocol.they_are_waiting_for_100_continue:
-                    await _go_on(connection.stream, protocol)
-                data = await _receive(connection.stream)
-                received += len(data)
-                if received > MAX_REQUEST_BYTES:
-                    raise _RefusedRequest(413, f"a request is {MAX_REQUEST_BYTES} bytes at most")
-                protocol.receive_data(data)
-            elif isinstance(event, h11.EndOfMessage) and head is not None:
-                return _understand(connection, head)
-            elif isinstance(event, h11.ConnectionClosed):
-                raise anyio.EndOfStream
-    raise _RefusedRequest(408, f"the request took over {request_s:g} s")
+
+    def __init__(self, connection: PortConnection) -> None:
+        self.connection = connection
+        self.stream: ByteStream = connection.stream
+        self.protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_REQUEST_BYTES)
+        self.head: h11.Request | None = None
+
+    @property
+    def wants_body(self) -> bool:
+        """Whether the answer has a body: to HEAD it has none, whatever the answer says."""
+        return self.head is None or self.head.method != b"HEAD"
+
+    async def read_request(self, request_s: Seconds) -> Request:
+        """Read head and body.
+
+        Raises:
+            _RefusedRequest: too slow, too large, or no HTTP.
+            anyio.EndOfStream, anyio.BrokenResourceError: the client went away.
+        """
+        protocol, received = self.protocol, 0
+        with anyio.move_on_after(request_s):
+            while True:
+                event = _next_event(protocol)
+                if isinstance(event, h11.Request):
+                    self.head = event
+                elif event is h11.NEED_DATA:
+                    if protocol.they_are_waiting_for_100_continue:
+                        await _go_on(self.stream, protocol)
+                    data = await _receive(self.stream)
+                    received += len(data)
+                    if received > MAX_REQUEST_BYTES:
+                        raise _RefusedRequest(
+                            413, f"a request is {MAX_REQUEST_BYTES} bytes at most"
+                        )
+                    protocol.receive_data(data)
+                elif isinstance(event, h11.EndOfMessage) and self.head is not None:
+                    return _understand(self.connection, self.head)
+                elif isinstance(event, h11.ConnectionClosed):
+                    raise anyio.EndOfStream
+        raise _RefusedRequest(408, f"the request took over {request_s:g} s")
 
 
 def _next_event(protocol: h11.Connection) -> object:
@@ -184,9 +212,8 @@ def _bearer(authorization: str | None) -> str | None:
     return token.strip() if scheme.lower() == _BEARER else ""
 
 
-async def _write(
-    stream: ByteStream, protocol: h11.Connection, response: Response, *, has_body: bool
-) -> None:
+async def _write(reader: _Reader, response: Response) -> None:
+    protocol = reader.protocol
     if protocol.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
         return
     head = h11.Response(
@@ -201,9 +228,10 @@ async def _write(
             *response.headers,
         ],
     )
-    body = response.body if has_body else b""
+    body = response.body if reader.wants_body else b""
     parts = (head, h11.Data(data=body), h11.EndOfMessage())
-    await stream.send_last(b"".join(protocol.send(part) or b"" for part in parts))
+    with anyio.move_on_after(ANSWER_S):
+        await reader.stream.send_last(b"".join(protocol.send(part) or b"" for part in parts))
 
 
 def _refusal(status: int, reason: str) -> Response:

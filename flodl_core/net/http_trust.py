@@ -1,11 +1,12 @@
-"""Who may act on a run over HTTP: a pure verdict, and the one fact about a socket it needs.
+"""Who may read a run over HTTP and act on it: pure verdicts, and the fact about a socket they need.
 
-A request without the operator token is trusted only if it comes from this
+An action without the operator token is trusted only if it comes from this
 machine, from a socket of this very user, and not from a web page: the Host must
 be this machine's own name and there must be no Origin.
 """
 
 import hmac
+import ipaddress
 import os
 import socket
 import sys
@@ -20,6 +21,7 @@ _OWN_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _MAPPED_PREFIX: Final = "0000000000000000FFFF0000"
 _NO_INODE: Final = "0"
+_IS_A_PAGE: Final = "requests made by a web page are refused"
 _IS_ANOTHER: Final = "that is not the operator token"
 
 
@@ -43,6 +45,23 @@ class TrustPolicy:
     operator_token: str
     require_token: bool = False
     """Ask for the token for all that tells of the run or acts on it, on this machine too."""
+    own_names: frozenset[str] = frozenset()
+    """What this machine is called besides localhost and its addresses, in lower case."""
+
+
+def trick_of_a_page(credentials: Credentials, policy: TrustPolicy) -> str | None:
+    """Return why a request may be a web page's doing, or None if it is not.
+
+    A page can have a name of its own resolve to loopback and then read what it finds there,
+    without an Origin; only the Host tells. It cannot do so with an address.
+    """
+    if credentials.origin is not None:
+        return _IS_A_PAGE
+    if not credentials.peer_is_loopback or _holds_token(credentials, policy):
+        return None
+    if credentials.host is None or _may_be_here(credentials.host, policy.own_names):
+        return None
+    return "without the operator token, Host must be localhost or an address of this machine"
 
 
 def distrust_of_reading(credentials: Credentials, policy: TrustPolicy) -> str | None:
@@ -66,7 +85,7 @@ def distrust_of_acting(
             because finding out takes a moment.
     """
     if credentials.origin is not None:
-        return "requests made by a web page are refused"
+        return _IS_A_PAGE
     if credentials.bearer is not None:
         return None if _holds_token(credentials, policy) else _IS_ANOTHER
     if policy.require_token or not credentials.peer_is_loopback:
@@ -110,12 +129,28 @@ def _holds_token(credentials: Credentials, policy: TrustPolicy) -> bool:
 
 
 def _names_this_machine(host: str | None) -> bool:
-    if host is None:
+    return host is not None and _name_in(host) in _OWN_NAMES
+
+
+def _may_be_here(host: str, own_names: frozenset[str]) -> bool:
+    name = _name_in(host)
+    if name is None:
         return False
+    if name in _OWN_NAMES or name in own_names:
+        return True
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _name_in(host: str) -> str | None:
+    """Return the name in a Host header, in lower case; None if its port is no number."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
-        return host.lower() in _OWN_NAMES
-    return port.isdigit() and name.lower() in _OWN_NAMES
+        return host.lower()
+    return name.lower() if port.isdigit() else None
 
 
 def _table_key(peer: Peer) -> str:

@@ -14,9 +14,11 @@ import errno
 import math
 import socket
 import ssl
+import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import anyio
@@ -302,6 +304,10 @@ class Port:
         except PEER_ENDED:
             left_early = not connection.has_spoken
             self._drop(connection, DropReason.EARLY_END if left_early else DropReason.UNPROVEN)
+        except Exception as error:
+            if connection.is_link:
+                raise
+            self._drop(connection, DropReason.FAULT, detail=_describe_fault(error))
         finally:
             self._gate.remove(connection.number)
             self._open.pop(connection.number, None)
@@ -335,9 +341,8 @@ class Port:
     def _drop(self, connection: PortConnection, reason: DropReason, *, detail: str = "") -> None:
         """Count why a connection goes, once; the end of a link or a request is no drop."""
         was_served = connection.is_link or connection.route is Route.HTTP
-        if connection.drop_reason is not None or (
-            was_served and reason is not DropReason.CROWDED_OUT
-        ):
+        ends_served = reason in (DropReason.CROWDED_OUT, DropReason.FAULT)
+        if connection.drop_reason is not None or (was_served and not ends_served):
             return
         connection.drop_reason = reason
         self._dropped[reason] += 1
@@ -346,3 +351,9 @@ class Port:
         )
         if note is not None and self._on_drop is not None:
             self._on_drop(note)
+
+
+def _describe_fault(error: Exception) -> str:
+    """Return what was raised and where, on one line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"

@@ -40,6 +40,8 @@ class DropReason(StrEnum):
     """It asked to join without the token, and was told."""
     TOO_MANY_LINKS = "too_many_links"
     """It proved itself, but as many links as allowed are open."""
+    FAULT = "fault"
+    """Serving it failed by a fault of ours; the launcher's log says where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

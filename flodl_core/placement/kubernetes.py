@@ -2,10 +2,11 @@
 
     Secret   the join token, which no command line holds
     Secret   with tls: the certificate and its key, for the launcher's pod alone
-    Service  headless; the launcher's name inside the cluster, ready or not
+    Service  headless; the launcher's name inside the cluster, ready or not; none where
+             the launcher's pod trains alone
     Job      the launcher with its own ranks; one pod, never started anew by itself
-    Job      the further hosts, one pod each, indexed; a pod that cannot reach the launcher
-             yet is tried again, one that was refused or lost its run ends them all
+    Job      the further hosts, one index each; a pod that cannot reach the launcher yet is
+             tried again, one that was refused or lost its run ends its own index and no other
 
 What it is: documents made from settings; nothing is sent anywhere.
 What it is not: a client of a cluster; `kubectl apply -f -` is one.
@@ -23,9 +24,11 @@ RUNS: Final = "/flodl"
 IDENTITY_DIRECTORY: Final = "/flodl-identity"
 IDENTITY_NAME: Final = "identity.pem"
 TRIES: Final = 30
-"""Pods of one host that may fail before the run is given up: a launcher's image is pulled
-for minutes, and each tries for half a minute."""
+"""Pods of one host that may fail before that host is given up: a launcher's image is pulled
+for minutes, and each tries for half a minute to three. One that comes while no window is open
+is told so at once, and the cluster waits ever longer before the next."""
 FINAL_CODES: Final = (ExitCode.USAGE, ExitCode.WINDOW_FAILED, ExitCode.JOIN_RUN_LOST)
+"""What another pod of the same host would end with too."""
 KEEP_S: Final = 86_400
 """How long ended Jobs can be read before the cluster takes them away."""
 
@@ -54,6 +57,8 @@ class ClusterRun:
     """Of `flodl headless`, without what the manifests say themselves."""
     host_words: tuple[str, ...]
     """Of `flodl join`, without what the manifests say themselves."""
+    is_alone: bool = False
+    """Whether one rank trains in the launcher's pod, which then listens to nobody outside."""
 
 
 def manifests(run: ClusterRun) -> list[Tree]:
@@ -61,7 +66,9 @@ def manifests(run: ClusterRun) -> list[Tree]:
     found: list[Tree] = [_secret(run, run.name, {"token": run.token})]
     if run.identity is not None:
         found.append(_secret(run, _identity_of(run), {IDENTITY_NAME: run.identity}))
-    found += [_service(run), _launcher(run)]
+    if not run.is_alone:
+        found.append(_service(run))
+    found.append(_launcher(run))
     return [*found, _hosts(run)] if run.hosts > 1 else found
 
 
@@ -91,8 +98,10 @@ def _service(run: ClusterRun) -> Tree:
 
 def _launcher(run: ClusterRun) -> Tree:
     command = ["flodl", "headless", *map(_plain, run.launcher_words)]
-    command += ["--bind", "0.0.0.0", "--port", str(run.port)]  # noqa: S104 - a pod's own network
-    command += ["--advertise", run.name, "--run-dir", RUNS]
+    port = ["--port", str(run.port)]
+    if not run.is_alone:
+        port = ["--bind", "0.0.0.0", *port, "--advertise", run.name]  # noqa: S104 - a pod's own
+    command += [*port, "--run-dir", RUNS]
     if run.identity is not None:
         command += ["--tls", "--tls-identity", f"{IDENTITY_DIRECTORY}/{IDENTITY_NAME}"]
     spec: dict[str, Tree] = {"backoffLimit": 0, "ttlSecondsAfterFinished": KEEP_S}
@@ -106,18 +115,27 @@ def _hosts(run: ClusterRun) -> Tree:
         "completionMode": "Indexed",
         "completions": run.hosts - 1,
         "parallelism": run.hosts - 1,
-        "backoffLimit": TRIES * (run.hosts - 1),
+        "backoffLimitPerIndex": TRIES,
+        "maxFailedIndexes": run.hosts - 1,
         "ttlSecondsAfterFinished": KEEP_S,
-        "podFailurePolicy": {
-            "rules": [
-                {
-                    "action": "FailJob",
-                    "onExitCodes": {"operator": "In", "values": sorted(map(int, FINAL_CODES))},
-                }
-            ]
-        },
+        "podFailurePolicy": {"rules": _failure_rules()},
     }
     return _job(run, "host", command=command, spec=spec)
+
+
+def _failure_rules() -> list[Tree]:
+    """Return what the end of a pod means for its host; the first rule that fits decides.
+
+    A pod that the cluster itself takes away ends with the code of a lost run, and is replaced
+    without being counted: its replacement takes part in the next window, if one opens.
+    """
+    return [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {
+            "action": "FailIndex",
+            "onExitCodes": {"operator": "In", "values": sorted(map(int, FINAL_CODES))},
+        },
+    ]
 
 
 def _job(run: ClusterRun, part: str, *, command: list[str], spec: dict[str, Tree]) -> Tree:

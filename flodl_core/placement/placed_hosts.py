@@ -37,6 +37,8 @@ class PlaceFacts:
     is_file: bool
     """Whether the job is a file, which each host needs a copy of."""
     launcher: LauncherFacts
+    words: tuple[str, ...]
+    """Of `flodl join`, by which every host does as its launcher does."""
     timeout_s: Seconds
     """From the start to the report, queues included."""
     look_s: Seconds
@@ -191,7 +193,7 @@ class PlacedHosts:
             words += ["--micro-batch", str(worker.micro_batch)]
         if worker.loader_workers is not None:
             words += ["--loader-workers", str(worker.loader_workers)]
-        return tuple(words)
+        return (*words, *self._facts.words)
 
     async def _await_end(
         self,

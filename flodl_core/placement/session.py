@@ -65,6 +65,8 @@ class HostSession:
     async def ask(self, order: PlaceOrder) -> HostReport | None:
         """Have the host look at itself; None if the way ended before the report.
 
+        A login may have printed before it, also without ending its line.
+
         Raises:
             ValueError: what came as a report is none.
         """
@@ -72,8 +74,9 @@ class HostSession:
             await self._writer.write(line_of(order))
             while True:
                 line = await self._reader.next_line()
-                if line.startswith(REPORT_MARK):
-                    return read_line(line, HostReport)
+                _, mark, rest = line.partition(REPORT_MARK)
+                if mark:
+                    return read_line(mark + rest, HostReport)
         except (anyio.EndOfStream, anyio.BrokenResourceError):
             await self._child.wait()
             return None

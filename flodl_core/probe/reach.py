@@ -38,17 +38,26 @@ class Reached:
     """The controller's clock; None where it could not be read."""
 
 
-async def reach_controller(host: str, port: int, token: JoinToken | None) -> Reached:
+async def reach_controller(
+    host: str,
+    port: int,
+    token: JoinToken | None,
+    *,
+    pinned: bytes | None = None,
+    at: str | None = None,
+) -> Reached:
     """Dial a controller, agree on keys, and hang up.
 
     Args:
         host: name or address.
         port: of the run.
         token: of the run; None where admission is open, or it is not known.
+        pinned: fingerprint of its certificate, where the token does not say one.
+        at: what the controller is called; as it is dialled if None.
     """
-    at = join_host_port(host, port)
+    at = at or join_host_port(host, port)
     secret = token.secret if token is not None else None
-    fingerprint = token.fingerprint if token is not None else None
+    fingerprint = (token.fingerprint if token is not None else None) or pinned
     try:
         link = await connect_join(host, port, token=secret, fingerprint=fingerprint, times=TIMES)
         await link.aclose()
@@ -57,17 +66,18 @@ async def reach_controller(host: str, port: int, token: JoinToken | None) -> Rea
             name="controller", finding=Finding.ERROR, detail=error.happened, fix=error.fix
         )
         return Reached(check=check, controller_utc_s=None)
-    utc_s = await anyio.to_thread.run_sync(_controller_clock, host, port, token)
+    utc_s = await anyio.to_thread.run_sync(_controller_clock, host, port, secret, fingerprint)
     return Reached(
         check=Check(name="controller", finding=Finding.OK, detail=f"{at} answers and admits"),
         controller_utc_s=utc_s,
     )
 
 
-def _controller_clock(host: str, port: int, token: JoinToken | None) -> Seconds | None:
+def _controller_clock(
+    host: str, port: int, secret: bytes | None, pinned: bytes | None
+) -> Seconds | None:
     """Return the controller's wall clock, from the start of its run and the run's age."""
-    bearer = operator_token(token.secret) if token is not None else None
-    pinned = token.fingerprint if token is not None else None
+    bearer = operator_token(secret) if secret is not None else None
     trusted = pinned_context(pinned) if pinned is not None else None
     try:
         with ControllerClient(

@@ -2,13 +2,16 @@
 
 What it is: a packaged job that trains on any machine in a few minutes and shows
 what its model writes. A global step is one batch of one rank; the learning rate
-follows it, so that a world of any size gets the same schedule over its epochs.
+follows it, so that a world of any size gets the same schedule over its epochs: those of
+the options `epochs` and `batch_size` (`--job-arg epochs=10`), which the run has too unless it
+is given others by `--epochs` or `--batch-size`. Nothing tells a job of these.
 What it is not: a good language model.
 Who drives it: `flodl headless charlm`.
 
 Shapes: B samples, T characters of context, D width, H heads, V symbols.
 """
 
+import logging
 import math
 from collections.abc import Iterable
 
@@ -21,6 +24,8 @@ from flodl_core.recipes.charlm_text import Windows, load_corpus
 from flodl_core.training.batches import Batch
 from flodl_core.training.job import TrainJob
 from flodl_core.training.step_context import StepContext
+
+_log = logging.getLogger(__name__)
 
 PROMPT = "The "
 REPORT_CHARACTERS = 400
@@ -93,8 +98,8 @@ def job(
         layers: blocks of the model.
         context: characters that the model sees.
         lr: the highest learning rate.
-        batch_size: windows of one batch of one rank.
-        epochs: passes over the windows, which overlap by three quarters.
+        batch_size: windows of one batch of one rank, for run and schedule.
+        epochs: passes over the windows, which overlap by three quarters, likewise.
 
     Raises:
         JobError: an option cannot be used.
@@ -116,7 +121,17 @@ def job(
             module.parameters(), lr=lr, betas=(0.9, 0.98), weight_decay=0.05, foreach=True
         )
 
+    told: list[int] = []
+
     def schedule(global_step: int) -> float:
+        if global_step > 1.1 * total_steps and not told:
+            told.append(global_step)
+            _log.warning(
+                "charlm's learning rate stays at 2 %%: its schedule ended with batch %d, for "
+                "epochs=%d and batch_size=%d; give --job-arg epochs=N instead of --epochs N, and "
+                "likewise batch_size",
+                total_steps, epochs, batch_size,
+            )  # fmt: skip
         warm = total_steps * 0.05
         if global_step < warm:
             return (global_step + 1) / (warm + 1)

@@ -99,14 +99,17 @@ def make_model(channels: int) -> nn.Module:
 def step(ctx: StepContext, batch: Batch) -> torch.Tensor:
     """Train one batch; returns its mean cross-entropy."""
     ctx.optimizer.zero_grad(set_to_none=True)
-    loss = ctx.accumulate(batch, lambda piece: _loss_of(ctx.model, piece))
+    loss = ctx.accumulate(batch, lambda piece: _loss_of(ctx, piece))
     ctx.optimizer_step()
     return loss
 
 
-def _loss_of(model: nn.Module, batch: Batch) -> torch.Tensor:
+def _loss_of(ctx: StepContext, batch: Batch) -> torch.Tensor:
     images, labels = batch
-    return functional.cross_entropy(model(images), labels)
+    scores = ctx.model(images)
+    right = (scores.detach().argmax(dim=1) == labels).sum()
+    ctx.scalar("train accuracy", right, count=len(labels))
+    return functional.cross_entropy(scores, labels)
 
 
 def accuracy(model: nn.Module, batches: Iterable[Batch], device: torch.device) -> float:

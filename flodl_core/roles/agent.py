@@ -17,6 +17,7 @@ import anyio.abc
 from flodl_core.config.join_token import read_join_token
 from flodl_core.config.load import LoadedAgent
 from flodl_core.config.placement import place_agent
+from flodl_core.config.rules import review_encoding
 from flodl_core.errors import FlodlError, RefusedError
 from flodl_core.ids import ExitCode, HostName, Rank, RunId
 from flodl_core.messages.job import Envelope, JobRef
@@ -180,6 +181,8 @@ class Agent:
         config = self._config
         is_proven = config.token is not None or config.tls_fingerprint is not None
         named = find_job(offer.job, config.job, is_proven=is_proven)
+        if named.path is not None:
+            review_encoding("job", named.path)
         facts = await ask_inspector(
             named.ref,
             named.path,

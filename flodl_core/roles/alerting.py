@@ -8,6 +8,7 @@ neither stall nor fail the run: one that fails is an alert, which no command is 
 import json
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -60,6 +61,8 @@ class AlertDesk:
         self._command = command
         self._book = AlertBook()
         self._rows: list[AlertState] = []
+        self.counts: Counter[str] = Counter()
+        """How many of each class, of the whole run."""
         send, self._waiting = anyio.create_memory_object_stream[AlertRecord](MAX_WAITING_COMMANDS)
         self._to_command = send
         self._commands_over = anyio.Event()
@@ -145,6 +148,7 @@ class AlertDesk:
             detail=record.detail,
             count=record.count,
         )
+        self.counts[record.alert_class] += record.count
         self._journal.append(record.path, record.as_record())
         self._story.alert(record, rank=self._rank_at.get(record.path))
         self._rows = [
@@ -156,6 +160,7 @@ class AlertDesk:
                 detail=record.detail,
                 count=record.count,
                 at=clock.utc_iso(),
+                uptime_s=self._story.history.uptime_s(),
             ),
         ]
         command = self._command

@@ -35,6 +35,8 @@ from flodl_core.telemetry.state import (
 from flodl_core.units import Seconds
 
 PUBLISH_EVERY_S: Seconds = 0.5
+LEAST_SPAN_S: Seconds = 0.5
+"""Between two samples of a rank that a percentage is made of."""
 
 MAX_SHOWN_CHARS = 200
 
@@ -76,6 +78,7 @@ class StatusBoard:
         self._writer = writer
         self._story = story
         self._refusals: deque[RefusalState] = deque(maxlen=MAX_REFUSAL_ROWS)
+        self._refused = 0
         self._show = show
         self._waits = WaitTeller(self._tell_wait)
         self._frozen: StateDocument | None = None
@@ -123,7 +126,7 @@ class StatusBoard:
                 port=self.port,
                 phase=phase,
                 membership=snapshot,
-                refused_joins=snapshot.refused_joins,
+                refused_joins=self._refused,
                 refusals=tuple(self._refusals),
                 dropped_connections=self._drops(),
                 refused_requests=self._refused_requests(),
@@ -172,6 +175,7 @@ class StatusBoard:
 
     def refuse(self, refused: RefusedHost) -> RefusalState:
         """Take a refusal; returns it clean, as it is shown. It replaces an equal one before it."""
+        self._refused += 1
         clean = self.history.clean
         row = RefusalState(
             host=clean(refused.host)[:MAX_SHOWN_CHARS],
@@ -193,6 +197,8 @@ class StatusBoard:
         """Take what the operating system says of a rank."""
         now = clock.now()
         before = self._stats.get(stats.rank)
+        if before is not None and now - before[0] < LEAST_SPAN_S:
+            return  # held up on the way: the time between two arrivals says nothing
         self._stats[stats.rank] = (now, stats)
         self._resources[stats.rank] = resources_of(
             before[1] if before else None, stats, now - before[0] if before else 0.0

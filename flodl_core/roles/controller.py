@@ -110,11 +110,6 @@ class Controller:
         """Feed the coordinator; from any thread."""
         self._mailbox.post(event)
 
-    def tail_samples(self, now: Seconds) -> int:
-        """Return the samples left out over all passes that the run has, or had to come."""
-        training = self.coordinator.view(now).training
-        return training.tail_samples * (training.epochs // training.epoch_splits)
-
     def attach_local(
         self, tasks: anyio.abc.TaskGroup, salt: bytes, local: dict[Rank, RankEnds]
     ) -> Attached:

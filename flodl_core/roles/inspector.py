@@ -5,11 +5,10 @@ itself prints goes to standard error; the last line of standard output is ours.
 """
 
 import argparse
-import sys
 
 from flodl_core.net.children import own_environment
 from flodl_core.net.parent_tie import tie_from_environment
-from flodl_core.roles.answering import answer_in_one_line
+from flodl_core.roles.answering import answer_in_one_line, end_process
 from flodl_core.roles.orders import InspectOrder, read_order
 
 
@@ -30,4 +29,4 @@ def _facts(order: InspectOrder) -> bytes:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -1,10 +1,12 @@
 """The launcher: prepares a run, hands it to its room, and says how it ended.
 
 `flodl headless` calls `launch`. The order is: read the job's name, inspect the job
-in a child, place ranks, make the run directory, try the save path, open the room.
+in a child, place ranks, make the run directory, try the save path, open the room. Where
+the run saves is held before anything there is touched.
 It holds no torch and decides nothing about training.
 """
 
+import os
 import platform
 import secrets
 from collections.abc import Callable
@@ -13,8 +15,6 @@ from pathlib import Path
 
 import anyio
 
-from flodl_core.checkpoint.bundle import check_writable, stem_of
-from flodl_core.checkpoint.generations import BUNDLE_SUFFIXES
 from flodl_core.checkpoint.resume import RunNumbers
 from flodl_core.config.addresses import is_loopback_address
 from flodl_core.config.cadence_rules import review_hints
@@ -22,11 +22,13 @@ from flodl_core.config.explain import config_document
 from flodl_core.config.load import LoadedRun
 from flodl_core.config.mode import resolve_mode
 from flodl_core.config.placement import host_labels, place_ranks
+from flodl_core.config.rules import review_encoding
 from flodl_core.config.tls_rules import review_nccl
 from flodl_core.config.window import WindowConfig, join_warnings, resolve_join, trains_solo
+from flodl_core.config.words import agent_words
 from flodl_core.config.workers import PlacementKind
 from flodl_core.dispatch.epoch_plan import refuse_splits
-from flodl_core.errors import CheckpointError, ConfigError
+from flodl_core.errors import ConfigError
 from flodl_core.ids import HostName, Mode, RunId
 from flodl_core.messages.job import JobFacts
 from flodl_core.net.children import job_environment
@@ -40,8 +42,9 @@ from flodl_core.roles.resume_search import ResumeWish, find_resume, load_resume
 from flodl_core.roles.run_parts import check_port
 from flodl_core.roles.run_room import RunRoom
 from flodl_core.roles.run_secrets import make_secrets
+from flodl_core.roles.save_place import SaveHold, place_of, try_saving
 from flodl_core.roles.started_hosts import HostPlan
-from flodl_core.telemetry.run_directory import CHECKPOINT_STEM, RunDirectory
+from flodl_core.telemetry.run_directory import RunDirectory, safe_name
 from flodl_core.telemetry.state import StateDocument
 from flodl_core.telemetry.summary import RunSummary
 from flodl_core.training.job_name import NamedJob, name_job
@@ -86,10 +89,15 @@ async def launch(
         load_s=run.inspect_timeout_s,
         ceiling_s=run.guard_timeout_s,
     )
+    run_id = RunId(secrets.token_hex(RUN_ID_BYTES))
+    label = f"{safe_name(run.name or _job_label(named))}-{run_id}"
+    machine = platform.node() or "this machine"
+    hold = SaveHold(f"run {label}, process {os.getpid()} on {machine}", say)
     try:
         talk = _Talk(show=show, say=say, is_verbose=is_verbose)
-        return await _prepare(loaded, named, guard=guard, talk=talk)
+        return await _prepare(loaded, named, run_id, guard=guard, hold=hold, talk=talk)
     finally:
+        await hold.release()
         if guard is not None:
             await guard.close()
 
@@ -104,17 +112,26 @@ class _Talk:
 
 
 async def _prepare(
-    loaded: LoadedRun, named: NamedJob, *, guard: AskedGuard | None, talk: _Talk
+    loaded: LoadedRun,
+    named: NamedJob,
+    run_id: RunId,
+    *,
+    guard: AskedGuard | None,
+    hold: SaveHold,
+    talk: _Talk,
 ) -> LaunchResult:
     """Prepare the run and live through it."""
     run, join, say = loaded.run, loaded.join, talk.say
     assert run.job is not None
     refuse_own_label(loaded)
+    review_encoding("run_dir", run.run_dir, source=str(loaded.resolved["run.run_dir"].source))
     check_port(join)
     run_secrets = make_secrets(join, resolved=loaded.resolved)
-    stem = _save_stem(run.save_path)
+    stem, stem_source = place_of(run.save_path), str(loaded.resolved["run.save_path"].source)
     if stem is not None:
-        _try_saving(stem, None, loaded)
+        review_encoding("save_path", stem, source=stem_source)
+        hold.take(stem, source=stem_source)
+        try_saving(stem, None, loaded)
     wanted = _wanted_resume(loaded, named, stem)
     found = find_resume(wanted) if wanted is not None else None
     facts = await ask_inspector(
@@ -157,7 +174,6 @@ async def _prepare(
             say(line)
     for warning in join_warnings(join):
         say(f"warning: {warning}")
-    run_id = RunId(secrets.token_hex(RUN_ID_BYTES))
     name = run.name or _job_label(named)
     directory = RunDirectory.create(Path(run.run_dir), name, run_id)
     placed: Placed | None = None
@@ -166,8 +182,11 @@ async def _prepare(
         directory.write_config(config_document(loaded.resolved))
         stem = stem or directory.checkpoint_stem
         directory.write_save_stem(stem)
-        _try_saving(stem, facts, loaded)
-        placed = await place_hosts(loaded, named, facts, directory=directory, say=say)
+        hold.take(stem, source=stem_source)
+        try_saving(stem, facts, loaded)
+        placed = await place_hosts(
+            loaded, named, facts, directory=directory, say=say, is_verbose=talk.is_verbose
+        )
         if placed is not None:
             join = placed.join
             window = _window(loaded, (*devices.devices, *placed.hosts.devices.values()))
@@ -191,10 +210,12 @@ async def _prepare(
             HostPlan(
                 hosts=dict(zip(map(HostName, labels), devices.devices, strict=True)),
                 job=LocalJob(ref=named.ref, path=named.path, facts=facts),
-                job_text=_job_for_children(named, run.job),
+                agent_words=(
+                    *("--job", _job_for_children(named, run.job)),
+                    *agent_words(loaded, is_verbose=talk.is_verbose),
+                ),
                 placed=placed.hosts if placed is not None else None,
                 may_miss_placed=join.min_rank_start is not None,
-                config_file=loaded.config_file,
                 is_verbose=talk.is_verbose,
             ),
             join=join,
@@ -304,41 +325,3 @@ def _refuse_counts(loaded: LoadedRun, window: WindowConfig, mode: Mode) -> None:
             source=str(loaded.resolved["run.pin_counts"].source),
             fix="give one number for each rank, in the order of ranks",
         )
-
-
-def _save_stem(path: str | None) -> Path | None:
-    """Return the stem that a save path means; a directory takes the bundle inside."""
-    if path is None:
-        return None
-    if path.endswith("/") or Path(path).is_dir():
-        return Path(path) / CHECKPOINT_STEM
-    return stem_of(path)
-
-
-def _try_saving(stem: Path, facts: JobFacts | None, loaded: LoadedRun) -> None:
-    """Refuse a save path that cannot take a bundle; without facts, whatever its size.
-
-    Raises:
-        ConfigError: it cannot, and why.
-    """
-    try:
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        for suffix in BUNDLE_SUFFIXES:
-            if stem.with_name(stem.name + suffix).is_dir():
-                raise CheckpointError(f"{stem.name}{suffix} is a directory there")
-        check_writable(
-            stem,
-            facts.geometry if facts is not None else None,
-            has_velocity=outer_spec(loaded.run) is not None,
-            keep=loaded.run.keep_checkpoints,
-        )
-    except (CheckpointError, OSError) as error:
-        reason = error.happened if isinstance(error, CheckpointError) else str(error)
-        fix = error.fix if isinstance(error, CheckpointError) else ""
-        raise ConfigError(
-            "save_path",
-            str(stem),
-            reason,
-            source=str(loaded.resolved["run.save_path"].source),
-            fix=fix or "give a path that this user may write, with --save-path",
-        ) from error

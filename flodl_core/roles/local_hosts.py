@@ -4,22 +4,28 @@ All of them dial in and join by the protocol of any other host. They are started
 after another, so that a box numbers its ranks the same way every time.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 import anyio
 import anyio.abc
 
 from flodl_core.config.join_token import JoinToken
+from flodl_core.config.keys import ENV_CONFIG_FILE, KEYS
 from flodl_core.config.schema import RunConfig
 from flodl_core.ids import HostName, RunId
 from flodl_core.messages.join import Accept, Offer
 from flodl_core.net.addresses import parse_host_port
-from flodl_core.net.children import Child, python_command, spawn
+from flodl_core.net.children import DATA_VARIABLE, Child, python_command, spawn
 from flodl_core.net.join_link import connect_join
 from flodl_core.roles.host_children import HostFacts
 from flodl_core.roles.host_join import LocalJob, join_world
 from flodl_core.roles.host_life import Attach, HostLife
+
+_OF_AGENTS = {key.env for key in KEYS.values() if key.table == "agent"} - {DATA_VARIABLE}
+_OF_AGENTS.add(ENV_CONFIG_FILE)
+"""Variables that speak to a `flodl join` that somebody types; the launcher speaks by words."""
 
 
 class OwnHost:
@@ -74,8 +80,8 @@ class AgentChildren:
     Args:
         controller: `host:port` to dial.
         token_path: file that holds the join token.
-        job: as the command line named it.
-        env: of the children.
+        words: of every child, by which it does as its launcher does.
+        env: of the launcher; what it says of an agent is for other agents than these.
         output_path: where a child's own output goes.
         run_dir: where the agents keep their logs.
     """
@@ -85,15 +91,15 @@ class AgentChildren:
         controller: str,
         *,
         token_path: Path,
-        job: str,
+        words: Sequence[str],
         env: Mapping[str, str],
         output_path: Callable[[str], Path],
         run_dir: Path,
     ) -> None:
         self._controller = controller
         self._token_path = token_path
-        self._job = job
-        self._env = env
+        self._words = words
+        self._env = {name: value for name, value in env.items() if name not in _OF_AGENTS}
         self._output_path = output_path
         self._run_dir = run_dir
         self._children: dict[HostName, Child] = {}
@@ -149,13 +155,14 @@ class AgentChildren:
                     "flodl_core.cli.main",
                     "join",
                     self._controller,
-                    "--job",
-                    self._job,
+                    "--config",
+                    os.devnull,
                     "--token-file",
                     str(self._token_path),
                     "--run-dir",
                     str(self._run_dir),
                     "--no-persist",
+                    *self._words,
                     *words,
                 ),
                 env=self._env,

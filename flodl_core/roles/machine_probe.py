@@ -5,6 +5,7 @@ What it is not: the rules on what was found (`flodl_core.probe`), or text.
 Who drives it: `flodl probe`.
 """
 
+import functools
 from dataclasses import dataclass
 
 from flodl_core import __version__
@@ -15,7 +16,7 @@ from flodl_core.config.schema import RunConfig
 from flodl_core.config.sources import SourceKind
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.net import clock
-from flodl_core.net.addresses import parse_host_port
+from flodl_core.net.addresses import join_host_port, parse_host_port
 from flodl_core.net.children import job_environment
 from flodl_core.probe.checks import (
     Check,
@@ -32,6 +33,7 @@ from flodl_core.probe.reach import reach_controller
 from flodl_core.roles.orders import SoloOrder
 from flodl_core.roles.probing import ask_solo, ask_torch
 from flodl_core.roles.run_parts import check_port
+from flodl_core.roles.tunnel import open_tunnel
 from flodl_core.training.job_name import NamedJob
 from flodl_core.units import Seconds
 
@@ -72,7 +74,7 @@ async def probe_machine(
     torch, found = await _torch(run, machine)
     checks += found
     checks.append(_port(loaded))
-    reached, utc_s = await _reach(agent)
+    reached, utc_s = await check_controller(agent)
     checks.append(check_clock(clock.utc_s(), controller_utc_s=utc_s))
     checks += reached
     rates: tuple[SoloRate, ...] = ()
@@ -109,8 +111,11 @@ def _port(loaded: LoadedRun) -> Check:
     return Check(name="port", finding=Finding.OK, detail=f"{where} of {join.bind} is free")
 
 
-async def _reach(agent: LoadedAgent) -> tuple[list[Check], Seconds | None]:
-    """Return whether the controller that was named can be reached, and its clock."""
+async def check_controller(agent: LoadedAgent) -> tuple[list[Check], Seconds | None]:
+    """Return whether the controller that was named can be reached as it would be joined.
+
+    Also its clock, where that could be read.
+    """
     if agent.resolved["agent.controller"].source.kind is SourceKind.DEFAULT:
         return [], None
     try:
@@ -118,7 +123,21 @@ async def _reach(agent: LoadedAgent) -> tuple[list[Check], Seconds | None]:
     except ConfigError as error:
         return [_error("controller", error)], None
     token = read_join_token(agent.agent.token) if agent.agent.token else None
-    reached = await reach_controller(host, port, token)
+    pinned = agent.agent.tls_fingerprint
+    reach = functools.partial(
+        reach_controller,
+        token=token,
+        pinned=bytes.fromhex(pinned) if pinned is not None else None,
+        at=join_host_port(host, port),
+    )
+    if agent.agent.ssh is None:
+        reached = await reach(host, port)
+    else:
+        try:
+            async with open_tunnel(agent.agent.ssh, (host, port)) as near:
+                reached = await reach(*near)
+        except FlodlError as error:
+            return [_error("controller", error)], None
     return [reached.check], reached.controller_utc_s
 
 

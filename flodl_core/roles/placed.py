@@ -54,7 +54,8 @@ async def _run() -> int:
             order = read_line(await reader.next_line(), PlaceOrder)
         env = _environment(order)
         report = await _look(order, env)
-        sys.stdout.buffer.write(line_of(report))
+        # A login may have left its last line open.
+        sys.stdout.buffer.write(b"\n" + line_of(report))
         sys.stdout.buffer.flush()
         joining = read_line(await reader.next_line(), JoinOrder)
     except (anyio.EndOfStream, TimeoutError):

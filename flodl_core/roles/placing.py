@@ -19,6 +19,7 @@ from flodl_core.config.addresses import is_loopback_address
 from flodl_core.config.load import LoadedRun
 from flodl_core.config.placement import host_labels
 from flodl_core.config.schema import JoinConfig, RunConfig
+from flodl_core.config.words import agent_words
 from flodl_core.config.workers import PlacementKind, WorkerConfig
 from flodl_core.errors import ConfigError, WindowFailedError
 from flodl_core.messages.job import JobFacts
@@ -75,6 +76,7 @@ async def place_hosts(
     *,
     directory: RunDirectory,
     say: Callable[[str], None],
+    is_verbose: bool,
 ) -> Placed | None:
     """Reach every host of the configured placement and have it look at itself.
 
@@ -84,6 +86,7 @@ async def place_hosts(
         facts: of the job, on the launcher.
         directory: of the run; what hosts print is kept there.
         say: takes the table, line by line.
+        is_verbose: whether processes log at debug level, there too.
 
     Returns:
         None where every host lives on this machine.
@@ -109,6 +112,7 @@ async def place_hosts(
                 launcher=LauncherFacts(
                     flodl=__version__, torch=facts.torch_variant, job_sha256=named.ref.sha256
                 ),
+                words=agent_words(loaded, is_verbose=is_verbose),
                 timeout_s=run.place_timeout_s,
                 look_s=run.inspect_timeout_s,
             ),

@@ -6,14 +6,13 @@ is ours.
 """
 
 import argparse
-import sys
 
 from pydantic import TypeAdapter
 
 from flodl_core.net.children import own_environment
 from flodl_core.net.parent_tie import tie_from_environment
 from flodl_core.probe.facts import SoloRate, TorchFacts
-from flodl_core.roles.answering import answer_in_one_line
+from flodl_core.roles.answering import answer_in_one_line, end_process
 from flodl_core.roles.orders import SoloOrder, read_order
 
 
@@ -54,4 +53,4 @@ def _measure(order: SoloOrder) -> SoloRate:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_process(main())

@@ -136,7 +136,7 @@ def compose_document(facts: RunFacts, parts: RunParts) -> StateDocument:
             if view
             else ()
         ),
-        epochs=_epochs(view) if view else (),
+        epochs=epoch_rows(view.epochs[-MAX_EPOCH_ROWS:]) if view else (),
         waits=_waits(view) if view else (),
         alerts=parts.alerts,
         checkpoint=parts.checkpoint,
@@ -195,6 +195,7 @@ def _training(view: TrainingView, evaluated: Sequence[EpochFacts]) -> TrainingSt
         samples_done=view.samples_done,
         samples_total=view.samples_total,
         samples_dropped=view.samples_dropped,
+        syncs=view.syncs,
         loss=view.loss,
         throughput=view.throughput,
         ideal_throughput=view.ideal_throughput,
@@ -271,7 +272,8 @@ def _rank(row: RankView, process: ResourceState | None, gpu: str | None) -> Rank
     )
 
 
-def _epochs(view: CoordinatorView) -> tuple[EpochState, ...]:
+def epoch_rows(epochs: Sequence[EpochFacts]) -> tuple[EpochState, ...]:
+    """Return finished epochs as the status document shows them."""
     return tuple(
         EpochState(
             epoch=epoch.epoch,
@@ -283,8 +285,9 @@ def _epochs(view: CoordinatorView) -> tuple[EpochState, ...]:
             syncs=epoch.syncs,
             metric=epoch.metric,
             metric_name=epoch.metric_name,
+            scalars=dict(epoch.scalars),
         )
-        for epoch in view.epochs[-MAX_EPOCH_ROWS:]
+        for epoch in epochs
     )
 
 

@@ -99,7 +99,7 @@ def _stems(wanted: ResumeWish) -> tuple[list[Path], list[Skipped]]:
     if wanted.where != AUTO:
         path = Path(wanted.where)
         runs = list_runs(path)
-        if (path / "live").exists():
+        if [run.path for run in runs] == [path.absolute()]:
             return [runs[0].read_save_stem()], []
         if not runs:
             return [path / CHECKPOINT_STEM if path.is_dir() else stem_of(path)], []

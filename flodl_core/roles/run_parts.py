@@ -3,12 +3,14 @@
 import os
 import platform
 import shlex
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from flodl_core.config.schema import JoinConfig
 from flodl_core.config.window import WindowConfig
+from flodl_core.coordinator.machine import Coordinator
 from flodl_core.errors import ConfigError
 from flodl_core.ids import HostName, Rank, StartMode
 from flodl_core.membership.job_facts import expect_job
@@ -29,7 +31,7 @@ from flodl_core.roles.formation import RunPlan
 from flodl_core.roles.history import Place, RunHistory
 from flodl_core.roles.mode_choice import is_open, needs_gpus
 from flodl_core.roles.operator_desk import OperatorActions, operator_routes, reading_routes
-from flodl_core.roles.publishing import RunFacts
+from flodl_core.roles.publishing import RunFacts, epoch_rows
 from flodl_core.roles.run_secrets import RunSecrets
 from flodl_core.roles.run_story import RunStory
 from flodl_core.roles.saving import BundleWriter
@@ -39,7 +41,7 @@ from flodl_core.telemetry.recorder import RunRecorder
 from flodl_core.telemetry.run_directory import RunDirectory
 from flodl_core.telemetry.sample_log import SampleLog
 from flodl_core.telemetry.state import JoinSettings
-from flodl_core.telemetry.summary import RunSummary, summary_json
+from flodl_core.telemetry.summary import RunSummary, Unbounded, summary_json
 from flodl_core.training.job_name import FILE
 from flodl_core.wire.handshake import operator_token
 
@@ -113,7 +115,13 @@ def make_records(
         recorder=recorder,
         story=story,
         desk=AlertDesk(log, journal, story, command=command),
-        writer=BundleWriter(plan.save_stem, name=plan.name, host=plan.local_host, log=log),
+        writer=BundleWriter(
+            plan.save_stem,
+            name=plan.name,
+            host=plan.local_host,
+            log=log,
+            uptime=story.history.uptime_s,
+        ),
         sample_log=sample_log,
     )
 
@@ -172,7 +180,11 @@ def make_http(
     actions: OperatorActions,
 ) -> HttpApp:
     """Return the HTTP side of the port; `start_mode` is None where there is no window."""
-    trust = TrustPolicy(operator_token=operator_token(token), require_token=join.require_token)
+    trust = TrustPolicy(
+        operator_token=operator_token(token),
+        require_token=join.require_token,
+        own_names=_own_names(join),
+    )
     history = board.history
     return HttpApp(
         board.publisher,
@@ -180,6 +192,12 @@ def make_http(
         gets=reading_routes(history.windows, history.events, lambda: board.newest),
         posts=operator_routes(start_mode, actions),
     )
+
+
+def _own_names(join: JoinConfig) -> frozenset[str]:
+    told = [join.advertise] if join.advertise else []
+    names = [parse_host_port(one, default_port=1)[0] for one in told]
+    return frozenset(name.lower() for name in (*names, join.bind, socket.gethostname()))
 
 
 def port_config(join: JoinConfig, identity: TlsIdentity | None = None) -> PortConfig:
@@ -282,6 +300,25 @@ def join_line(job: JobRef, join: JoinConfig, port: int, proof: Sequence[str]) ->
         module, _, attribute = job.name.partition(":")
         words += ["--job", f"{module}.py:{attribute}"]
     return shlex.join(words)
+
+
+def known_beyond(records: RunRecords, coordinator: Coordinator | None) -> Unbounded:
+    """Return what the summary says beyond the last document.
+
+    Args:
+        records: of the run.
+        coordinator: at its end; None where no world formed.
+    """
+    sample_log = records.sample_log
+    view = coordinator.view(clock.now()) if coordinator else None
+    training = view.training if view else None
+    passes = training.epochs // training.epoch_splits if training else 0
+    return Unbounded(
+        epochs=epoch_rows(view.epochs) if view else None,
+        alerts=records.desk.counts,
+        samples_tail=training.tail_samples * passes if training else 0,
+        sample_log=str(sample_log.path) if sample_log else None,
+    )
 
 
 def keep_summary(summary: RunSummary, directory: RunDirectory, say: Callable[[str], None]) -> None:

@@ -54,6 +54,7 @@ from flodl_core.roles.run_parts import (
     join_line,
     join_settings,
     keep_summary,
+    known_beyond,
     make_facts,
     make_http,
     make_ledger,
@@ -372,14 +373,12 @@ class RunRoom:
             assert self._failure is not None
             self._log.close()
             raise self._failure
-        sample_log = self._records.sample_log
         summary = summarize(
             document,
             exit_code=finished.exit_code,
             reason=finished.reason,
             detail=finished.detail,
-            samples_tail=self._controller.tail_samples(clock.now()) if self._controller else 0,
-            sample_log=str(sample_log.path) if sample_log else None,
+            beyond=known_beyond(self._records, self._board.coordinator),
         )
         if is_kept:
             keep_summary(summary, self._directory, self._say)

@@ -22,6 +22,7 @@ from flodl_core.planes.velocity import OuterState
 from flodl_core.roles.abandonable import run_abandonable
 from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.telemetry.state import CheckpointState
+from flodl_core.units import Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +62,24 @@ class BundleWriter:
         name: of the run.
         host: the launcher's host, which the meta file names.
         log: of the launcher.
+        uptime: returns the age of the run, or None where it is not known.
     """
 
-    def __init__(self, stem: Path, *, name: str, host: HostName, log: ProcessLog) -> None:
+    def __init__(
+        self,
+        stem: Path,
+        *,
+        name: str,
+        host: HostName,
+        log: ProcessLog,
+        uptime: Callable[[], Seconds | None] = lambda: None,
+    ) -> None:
         self.stem = stem
         self.state = CheckpointState()
         self._name = name
         self._host = host
         self._log = log
+        self._uptime = uptime
         self._envelope: Envelope | None = None
         self._pin: Callable[[int], CommittedView | None] = lambda _: None
 
@@ -157,6 +168,7 @@ class BundleWriter:
             reason=save.order.reason.value,
             rank_files=len(save.order.rank_files),
             at=clock.utc_iso(),
+            uptime_s=self._uptime(),
         )
 
 

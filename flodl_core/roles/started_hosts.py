@@ -14,7 +14,6 @@ import anyio
 import anyio.abc
 
 from flodl_core.config.join_token import JoinToken
-from flodl_core.config.keys import ENV_CONFIG_FILE
 from flodl_core.errors import FlodlError, RunLostError
 from flodl_core.ids import ClusterPhase, HostName
 from flodl_core.membership.events import Aborted
@@ -43,15 +42,13 @@ class HostPlan:
     hosts: dict[HostName, tuple[str, ...]]
     """Label to one device a rank."""
     job: LocalJob
-    job_text: str
-    """The job as the agents on this machine are told it."""
+    agent_words: tuple[str, ...]
+    """Of `flodl join`, for the agents on this machine: the job, and what holds for all hosts."""
     is_verbose: bool
     placed: PlacedHosts | None = None
     """Hosts on other machines that have passed their preflight."""
     may_miss_placed: bool = False
     """Whether the window stays open when one of those ends before the world has formed."""
-    config_file: Path | None = None
-    """The settings file that was read, for the agents on this machine."""
 
     @property
     def names(self) -> tuple[HostName, ...]:
@@ -121,8 +118,8 @@ class StartedHosts:
         self._agents = AgentChildren(
             dialled,
             token_path=self._directory.token_path,
-            job=self._hosts.job_text,
-            env=self._agents_env(),
+            words=self._hosts.agent_words,
+            env=self._env,
             output_path=self._directory.output_path,
             run_dir=self._directory.path / "hosts",
         )
@@ -149,11 +146,6 @@ class StartedHosts:
     def _groups(self) -> list[HostGroup]:
         groups = (self._agents, self._hosts.placed)
         return [one for one in groups if one is not None]
-
-    def _agents_env(self) -> dict[str, str]:
-        """Return the environment of agents here: they read the settings file that this one did."""
-        file = self._hosts.config_file
-        return self._env if file is None else {**self._env, ENV_CONFIG_FILE: str(file)}
 
     def _own_facts(self) -> HostFacts:
         plan = self._plan

@@ -216,12 +216,19 @@ class JoinWindow:
         )
         number = ConnectionId(connection.number)
         address = str(link.peer)
+        try:
+            first = await link.receive()
+        except _LINK_ENDED as error:
+            if not connection.is_link:
+                raise  # it has proved nothing: the port counts it
+            self._log.info("host_link_ended", address=address, error=_word(error))
+            return
         outbox = LinkOutbox(_JoinSink(link))
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(outbox.run)
                 try:
-                    if await self._introduce(link, outbox, address):
+                    if self._introduce(first, outbox, address):
                         self._outboxes[number] = outbox
                         await self._listen(link, number, address)
                 except _LINK_ENDED as error:
@@ -235,13 +242,12 @@ class JoinWindow:
             with anyio.CancelScope(shield=True):
                 await link.aclose()
 
-    async def _introduce(self, link: JoinLink, outbox: LinkOutbox, address: str) -> bool:
-        """Take the Knock and answer it; return whether a Hello may follow.
+    def _introduce(self, knock: object, outbox: LinkOutbox, address: str) -> bool:
+        """Answer the first message, a Knock; return whether a Hello may follow.
 
         Who comes too late is told so at once: it would build the job for nothing, and again at
         each dial.
         """
-        knock = await link.receive()
         if isinstance(knock, Knock):
             phase = self.ledger.phase
             if phase in _OPEN:

@@ -32,6 +32,7 @@ def metrics_of(rank: Rank, epoch: int, *, batches: int, samples: int) -> Metrics
         avg_loss=0.5 if samples else None,
         batches_processed=batches,
         samples_processed=samples,
+        loss_samples=samples,
         epoch_ms=1.0,
         share_complete_ms=1.0,
         compute_only_ms=1.0,

@@ -171,6 +171,7 @@ class PaceRank:
                 epoch=epoch,
                 batches_processed=samples,
                 samples_processed=samples,
+                loss_samples=samples,
                 epoch_ms=0.0,
                 share_complete_ms=0.0,
                 compute_only_ms=0.0,

@@ -378,6 +378,7 @@ class SimRank:
                 avg_loss=sums.loss / sums.samples if sums.samples else None,
                 batches_processed=sums.batches,
                 samples_processed=sums.samples,
+                loss_samples=sums.samples,
                 epoch_ms=1.0,
                 share_complete_ms=1.0,
                 compute_only_ms=1.0,

@@ -51,7 +51,7 @@ class Journal:
         self._utc_iso = utc_iso
         self._limit_bytes = limit_bytes
         self._queue: deque[tuple[str, str]] = deque()
-        self._files: dict[str, LineFile] = {}
+        self._files: dict[Path, LineFile] = {}
         self._lock = threading.Lock()
         self._writing = threading.Lock()
 
@@ -77,11 +77,11 @@ class Journal:
             with self._lock:
                 taken = list(self._queue)
                 self._queue.clear()
-            by_path: dict[str, list[str]] = {}
-            for path, line in taken:
-                by_path.setdefault(path, []).append(line)
-            for path, lines in by_path.items():
-                file = self._file(path)
+            by_file: dict[Path, list[str]] = {}
+            for path, line in taken:  # two paths may be of one file
+                by_file.setdefault(node_file(self._root, path), []).append(line)
+            for place, lines in by_file.items():
+                file = self._file(place)
                 if file is None or not file.append_all(lines):
                     self.lost += len(lines)
                 if file is not None and len(self._files) > MAX_OPEN:
@@ -95,16 +95,12 @@ class Journal:
                 file.close()
             self._files.clear()
 
-    def _file(self, path: str) -> LineFile | None:
+    def _file(self, path: Path) -> LineFile | None:
         file = self._files.get(path)
         if file is None:
             if len(self._files) >= MAX_NODES:
                 return None
-            file = LineFile(
-                node_file(self._root, path),
-                limit_bytes=self._limit_bytes,
-                line_chars=MAX_RECORD_CHARS,
-            )
+            file = LineFile(path, limit_bytes=self._limit_bytes, line_chars=MAX_RECORD_CHARS)
             self._files[path] = file
         return file
 

@@ -97,6 +97,12 @@ def _refused_requests(document: StateDocument) -> Iterator[Sample]:
         yield (status,), float(count)
 
 
+def _scalars(document: StateDocument) -> Iterator[Sample]:
+    last = document.epochs[-1].scalars if document.epochs else {}
+    for name, mean in last.items():
+        yield (name,), mean
+
+
 def _info(document: StateDocument) -> Iterator[Sample]:
     yield (document.run.name, document.run.mode), 1.0
 
@@ -184,6 +190,12 @@ METRICS: Final = (
         kind=_COUNTER,
     ),
     _run("loss", "Mean of the ranks' last losses.", "training.loss"),
+    Metric(
+        name="epoch_scalar",
+        text="Means of what the job's steps noted in the last finished epoch, by name.",
+        labels=("name",),
+        samples=_scalars,
+    ),
     _run(
         "throughput_samples_per_second",
         "Samples a second, over the last half minute.",
@@ -195,7 +207,8 @@ METRICS: Final = (
         "training.ideal_throughput",
     ),
     _run("eta_seconds", "Time left.", "training.eta_s"),
-    _run("syncs", "Version of the consensus.", "reduce.version"),
+    _run("syncs", "Averages that were committed.", "training.syncs"),
+    _run("consensus_version", "Version of the consensus.", "reduce.version"),
     _run(
         "sync_pending_seconds",
         "Age of the average under way.",

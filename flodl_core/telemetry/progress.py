@@ -212,6 +212,7 @@ def _tell_epoch(epoch: EpochState, epochs: int) -> str:
     parts = [f"{epoch.epoch + 1}/{epochs} done", f"loss {show_number(epoch.loss)}"]
     if epoch.metric is not None:
         parts.append(_tell_metric(epoch))
+    parts += [f"{show_untrusted(name)} {show_number(mean)}" for name, mean in epoch.scalars.items()]
     parts.append(plural(epoch.samples, "sample"))
     if epoch.dropped:
         parts.append(f"{show_count(epoch.dropped)} dropped")

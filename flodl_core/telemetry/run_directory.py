@@ -17,6 +17,7 @@ that goes on.
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from flodl_core.config.rules import review_encoding
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.ids import RunId
 
@@ -67,8 +69,9 @@ class RunDirectory:
         """Make the directory where it is missing, without owning the run.
 
         Raises:
-            ConfigError: it cannot be made.
+            ConfigError: it cannot be made, or cannot be told to another process.
         """
+        review_encoding("run_dir", base, source="resolved")
         path = base / f"{safe_name(name)}-{safe_name(run_id)}"
         try:
             for part in (path, path / "logs", path / "records", path / "checkpoints"):
@@ -87,6 +90,11 @@ class RunDirectory:
     def name(self) -> str:
         """The run's name, without its id."""
         return self.path.name.removesuffix(f"-{self.run_id}")
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """By what the run is called: its name, its id, its directory."""
+        return self.name, self.run_id, self.path.name
 
     @property
     def config_path(self) -> Path:
@@ -197,6 +205,16 @@ class RunDirectory:
         """Write summary.json."""
         _write_whole(self.summary_path, summary.rstrip("\n") + "\n", 0o644)
 
+    def ending(self) -> str:
+        """Return how the run ended as its summary has it, one clause."""
+        try:
+            summary = json.loads(self.summary_path.read_bytes())
+            code, reason, detail = (summary.get(key) for key in ("exit_code", "reason", "detail"))
+        except (OSError, ValueError, AttributeError):
+            return "has ended without a summary: it was killed, or no world formed"
+        why = " ".join(": ".join(str(part) for part in (reason, detail) if part).split())
+        return f"has ended with exit code {code}{f' ({why})' if why else ''}"
+
     def is_live(self) -> bool:
         """Return whether the launcher of this run still lives."""
         return _is_locked(self.path / "live")
@@ -225,26 +243,32 @@ class RunDirectory:
 
 
 def find_run(base: Path, *, name: str | None = None) -> RunDirectory:
-    """Return the newest run under `base` whose launcher lives.
+    """Return the newest run under `base` whose launcher lives, or the one that is named.
 
     Args:
         base: the directory of all runs, or one run's own directory.
-        name: keep only runs whose name or id begins so.
+        name: keep only the runs that have this name, id or directory; where none has, those
+            whose name, id or directory begins so.
 
     Raises:
-        NoLiveRunError: there is none; the text names the newest that has ended.
+        NoLiveRunError: there is none; the text names the newest that has ended, and how.
+        ConfigError: several live runs are named so.
     """
-    found = list_runs(base)
-    chosen = [
-        run
-        for run in found
-        if name is None or run.name.startswith(name) or run.run_id.startswith(name)
-    ]
-    for run in chosen:
-        if run.is_live():
-            return run
+    chosen = _named(list_runs(base), name)
+    living = (run for run in chosen if run.is_live())
+    live = list(itertools.islice(living, 1 if name is None else None))
+    if len(live) > 1:
+        raise ConfigError(
+            "run",
+            name,
+            f"{len(live)} live runs are named so",
+            source="command line",
+            fix=f"give one of {', '.join(run.path.name for run in live)}",
+        )
+    if live:
+        return live[0]
     wanted = f" named {name!r}" if name is not None else ""
-    ended = f"; the newest there, {chosen[0].path.name}, has ended" if chosen else ""
+    ended = f"; the newest there, {chosen[0].path.name}, {chosen[0].ending()}" if chosen else ""
     raise NoLiveRunError(
         f"no live run{wanted} under {base}{ended}",
         fix="give the run's address, or its --run-dir, or start a run",
@@ -252,21 +276,44 @@ def find_run(base: Path, *, name: str | None = None) -> RunDirectory:
 
 
 def list_runs(base: Path) -> list[RunDirectory]:
-    """Return every run directory under `base`, the newest first; none where it is missing."""
-    if (base / "live").exists():
+    """Return every run directory under `base`, the newest first; none where it is missing.
+
+    Entries that cannot be looked into, such as another user's, are passed over.
+    """
+    if _begun_ns(base) is not None:
         return [_of_path(base)]
     try:
-        candidates = [path for path in base.iterdir() if (path / "live").exists()]
+        looked = [(_begun_ns(path), path.name, path) for path in base.iterdir()]
     except OSError:
         return []
-    candidates.sort(key=lambda path: ((path / "live").stat().st_mtime_ns, path.name), reverse=True)
-    return [_of_path(path) for path in candidates]
+    begun = [(at_ns, name, path) for at_ns, name, path in looked if at_ns is not None]
+    return [_of_path(path) for _, _, path in sorted(begun, reverse=True)]
 
 
 def safe_name(name: str) -> str:
     """Return a name that is one part of a path: letters, digits, dot, dash and underscore."""
     cleaned = _UNSAFE.sub("-", name).strip("-.")[:80]
     return cleaned or "run"
+
+
+def _named(runs: list[RunDirectory], name: str | None) -> list[RunDirectory]:
+    """Return the runs that a name means: exactly, else by how they begin, else as cleaned."""
+    if name is None:
+        return runs
+    for word in dict.fromkeys((name, safe_name(name))):
+        exact = [run for run in runs if word in run.words]
+        begun = [run for run in runs if any(one.startswith(word) for one in run.words)]
+        if exact or begun:
+            return exact or begun
+    return []
+
+
+def _begun_ns(path: Path) -> int | None:
+    """Return when a run's directory got its lock; None if it has none that can be seen."""
+    try:
+        return (path / "live").stat().st_mtime_ns
+    except (OSError, ValueError):
+        return None
 
 
 def _of_path(path: Path) -> RunDirectory:

@@ -13,7 +13,7 @@ Durations are in seconds unless the name says otherwise. No field holds a token.
 
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from flodl_core.errors import RemoteProtocolError
 from flodl_core.ids import ClusterPhase, OuterKind, RankPhase
@@ -102,6 +102,8 @@ class EpochState(Section):
     syncs: int | None = None
     metric: float | None = None
     metric_name: str | None = None
+    scalars: dict[str, float] = Field(default_factory=dict)
+    """Means of what the job's steps noted with `ctx.scalar`, by name."""
 
 
 class TrainingState(Section):
@@ -115,6 +117,8 @@ class TrainingState(Section):
     samples_total: int
     """Samples that are to be trained, over all passes, tails left out."""
     samples_dropped: int = 0
+    syncs: int = 0
+    """Averages that were committed, the initial broadcast not counted."""
     loss: float | None = None
     throughput: float | None = None
     """Samples a second."""
@@ -167,7 +171,10 @@ class ReduceState(Section):
     cycle: int
     version: int
     pending_s: float | None = None
+    """Since the average under way was asked for."""
     stall_ceiling_s: float | None = None
+    """At what `pending_s` it ends the run; null while it waits for a rank's batch, which has
+    a ceiling of its own."""
     last_sync_ms: float | None = None
     last_outcome: str | None = None
     bytes: int = 0
@@ -247,6 +254,8 @@ class AlertState(Section):
     count: int = 1
     at: str
     """UTC, ISO 8601."""
+    uptime_s: float | None = None
+    """Age of the run when it was emitted; null where it was not written down."""
 
 
 class CheckpointState(Section):
@@ -256,6 +265,8 @@ class CheckpointState(Section):
     version: int | None = None
     epoch: int | None = None
     at: str | None = None
+    uptime_s: float | None = None
+    """Age of the run when it was complete; null where it was not written down."""
     reason: str | None = None
     """Why it was written: checkpoint, graceful_shutdown, max_failure_exceeded …"""
     rank_files: int = 0

@@ -7,6 +7,8 @@ its last lines, the cause of a failure being the very last.
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import Field
@@ -88,14 +90,30 @@ class RunSummary(Section):
     run_dir: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbounded:
+    """What the launcher knows beyond its last status document, whose lists are bounded.
+
+    Attributes:
+        epochs: all that are complete, oldest first; None leaves those of the document.
+        alerts: how many of each class; None counts those of the document.
+        samples_tail: samples left out because they made no whole batch.
+        sample_log: where the sample log lies, if one was written.
+    """
+
+    epochs: Sequence[EpochState] | None = None
+    alerts: Mapping[str, int] | None = None
+    samples_tail: int = 0
+    sample_log: str | None = None
+
+
 def summarize(
     document: StateDocument,
     *,
     exit_code: int,
     reason: str,
     detail: str = "",
-    samples_tail: int = 0,
-    sample_log: str | None = None,
+    beyond: Unbounded = Unbounded(),
 ) -> RunSummary:
     """Return the summary of a run from its last status document.
 
@@ -104,13 +122,13 @@ def summarize(
         exit_code: that the command ends with.
         reason: one clause; of a failure, its root cause.
         detail: whatever else should be known about it.
-        samples_tail: samples left out because they made no whole batch.
-        sample_log: where the sample log lies, if one was written.
+        beyond: what the launcher knows besides.
     """
-    training, reduce = document.training, document.reduce
-    counts: Counter[str] = Counter()
-    for alert in document.alerts:
-        counts[alert.alert_class] += alert.count
+    training = document.training
+    counts = Counter(beyond.alerts)
+    if beyond.alerts is None:
+        for alert in document.alerts:
+            counts[alert.alert_class] += alert.count
     return RunSummary(
         run_id=document.run.id,
         name=document.run.name,
@@ -121,12 +139,12 @@ def summarize(
         duration_s=document.run.uptime_s,
         world_size=document.run.world_size,
         hosts=len({rank.host for rank in document.ranks}) or document.joined_hosts,
-        epochs=document.epochs,
+        epochs=document.epochs if beyond.epochs is None else tuple(beyond.epochs),
         global_step=training.global_step if training else 0,
-        syncs=reduce.version if reduce else 0,
+        syncs=training.syncs if training else 0,
         samples_trained=training.samples_done if training else 0,
         samples_dropped=training.samples_dropped if training else 0,
-        samples_tail=samples_tail,
+        samples_tail=beyond.samples_tail,
         throughput=training.throughput if training else None,
         loss=training.loss if training else None,
         metric=training.metric if training else None,
@@ -150,7 +168,7 @@ def summarize(
         checkpoint=document.checkpoint.path if document.checkpoint else None,
         save_reason=document.checkpoint.reason if document.checkpoint else None,
         resumed_from=document.run.resumed_from,
-        sample_log=sample_log,
+        sample_log=beyond.sample_log,
         run_dir=document.run.run_dir,
     )
 
@@ -183,7 +201,7 @@ def _headline(summary: RunSummary) -> list[str]:
         ("samples", f"{show_count(summary.samples_trained)} trained{_left_out(summary)}"),
         ("loss", show_number(summary.loss)),
         (f"eval ({metric})", show_number(summary.metric)),
-        ("syncs", f"{show_count(summary.syncs)} in {plural(len(summary.epochs), 'epoch')}"),
+        ("syncs", f"{show_count(summary.syncs)} in {plural(_epochs_done(summary), 'epoch')}"),
         ("steps", show_count(summary.global_step)),
         ("throughput", f"{show_rate(summary.throughput)} samples/s"),
         ("time", show_duration(summary.duration_s)),
@@ -195,6 +213,10 @@ def _headline(summary: RunSummary) -> list[str]:
     ]
     width = max(len(name) for name, _ in shown)
     return [f"{name:<{width}}  {text}" for name, text in shown]
+
+
+def _epochs_done(summary: RunSummary) -> int:
+    return summary.epochs[-1].epoch + 1 if summary.epochs else 0
 
 
 def _left_out(summary: RunSummary) -> str:

@@ -97,9 +97,18 @@ def segment_values(region: F32, segment: Segment) -> torch.Tensor:
     return as_torch(np.array(region[segment.offset : segment.offset + segment.numel]), segment)
 
 
+def copied_segment(region: torch.Tensor, segment: Segment) -> torch.Tensor:
+    """Return the same of a region that may lie on a device."""
+    values = region[segment.offset : segment.offset + segment.numel].clone()
+    return _complex_where_it_is(values, segment)
+
+
 def as_torch(flat: F32, segment: Segment) -> torch.Tensor:
     """Return the values of a segment as torch holds them: flat, complex where it is."""
-    values = torch.from_numpy(flat)
+    return _complex_where_it_is(torch.from_numpy(flat), segment)
+
+
+def _complex_where_it_is(values: torch.Tensor, segment: Segment) -> torch.Tensor:
     if segment.dtype.startswith("complex"):
         return torch.view_as_complex(values.view(-1, 2))
     return values

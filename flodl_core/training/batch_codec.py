@@ -8,8 +8,9 @@ processes of one rank that imported the same job.
 """
 
 import importlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgpack
 import numpy as np
@@ -18,6 +19,10 @@ import torch
 from flodl_core.errors import JobError
 from flodl_core.training.batches import Batch
 from flodl_core.training.geometry import dtype_name
+
+MAX_HEAD_BYTES: Final = 1 << 26
+MAX_BUFFERS: Final = 1 << 20
+"""What a rank takes of one batch."""
 
 _MAX_DEPTH = 32
 _NEEDS_GRAD = 1
@@ -52,7 +57,15 @@ class EncodedBatch:
         self.buffers: list[memoryview] = []
         self._seen: dict[int, int] = {}
         self._kept: list[torch.Tensor] = []
-        self.head: bytes = msgpack.packb(self._encode(batch, 0))
+        self.head: bytes = msgpack.packb(self._encode(batch, 0), unicode_errors="surrogatepass")
+        if len(self.head) > MAX_HEAD_BYTES or len(self.buffers) > MAX_BUFFERS:
+            raise JobError(
+                f"a batch holds {len(self.head)} bytes of texts, bytes and numbers and "
+                f"{len(self.buffers)} tensors and arrays; a loader worker hands "
+                f"{MAX_HEAD_BYTES} bytes and {MAX_BUFFERS} to its rank",
+                fix="let collate return them as uint8 tensors or numpy arrays, of which fewer "
+                "and larger ones may be as large as they like, or run with --loader-workers 0",
+            )
 
     def _encode(self, value: Batch, depth: int) -> Node:
         if depth > _MAX_DEPTH:
@@ -70,6 +83,8 @@ class EncodedBatch:
             pairs = [
                 [self._encode(key, depth), self._encode(item, depth)] for key, item in value.items()
             ]
+            if type(value) is defaultdict:
+                return ["default", _maker_path(value.default_factory), pairs]
             return ["dict", _class_path(value, dict), pairs]
         items = [self._encode(item, depth) for item in value]
         if hasattr(value, "_fields"):
@@ -120,7 +135,8 @@ def decode_batch(head: bytes, buffers: Iterable[torch.Tensor]) -> Batch:
         head: of an EncodedBatch.
         buffers: its buffers as flat tensors of bytes; the batch goes on using their memory.
     """
-    return _Decoder(buffers).decode(msgpack.unpackb(head, strict_map_key=False))
+    nodes = msgpack.unpackb(head, strict_map_key=False, unicode_errors="surrogatepass")
+    return _Decoder(buffers).decode(nodes)
 
 
 class _Decoder:
@@ -152,6 +168,10 @@ class _Decoder:
         made = {self.decode(key): self.decode(item) for key, item in pairs}
         return _find_class(path)(made) if path else made
 
+    def default(self, path: str | None, pairs: Iterable[tuple[Node, Node]]) -> Batch:
+        maker = _find_class(path) if path else None
+        return defaultdict(maker, self.mapping(None, pairs))
+
     def items(self, nodes: Iterable[Node]) -> list[Batch]:
         return [self.decode(node) for node in nodes]
 
@@ -164,14 +184,21 @@ _DECODE: dict[str, Callable[..., Batch]] = {
     "tensor": _Decoder.tensor,
     "again": _Decoder.again,
     "array": _Decoder.array,
+    "text": lambda _, text: np.str_(text),
+    "bytes": lambda _, data: np.bytes_(data),
     "dict": _Decoder.mapping,
+    "default": _Decoder.default,
     "list": lambda self, path, nodes: _rebuild(path, list, self.items(nodes)),
     "tuple": lambda self, path, nodes: _rebuild(path, tuple, self.items(nodes)),
-    "named": lambda self, path, nodes: _find_class(path)(*self.items(nodes)),
+    "named": lambda self, path, nodes: _name_items(_find_class(path), self.items(nodes)),
 }
 
 
 def _encode_plain(value: object) -> Node:
+    if type(value) is np.str_:
+        return ["text", str(value)]
+    if type(value) is np.bytes_:
+        return ["bytes", bytes(value)]
     if isinstance(value, np.generic):
         return ["scalar", _array_dtype(value.dtype), value.tobytes()]
     if type(value) is int and value not in _INT64:
@@ -187,18 +214,28 @@ def _rebuild(path: str | None, kind: type, items: list[Batch]) -> Batch:
     return (_find_class(path) if path else kind)(items)
 
 
+def _name_items(kind: Any, items: list[Batch]) -> Batch:  # noqa: ANN401 - a named tuple's class
+    return kind._make(items) if hasattr(kind, "_make") else kind(*items)
+
+
 def _class_path(value: object, builtin: type | None) -> str | None:
     """Return where the class of a container is found; None if it is the built-in one."""
     kind = type(value)
-    if kind is builtin:
+    return None if kind is builtin else _maker_path(kind)
+
+
+def _maker_path(maker: Callable[..., object] | None) -> str | None:
+    """Return where a class or function is found; None if there is none."""
+    if maker is None:
         return None
-    path = f"{kind.__module__}:{kind.__qualname__}"
+    name = getattr(maker, "__qualname__", type(maker).__qualname__)
+    path = f"{getattr(maker, '__module__', '')}:{name}"
     try:
-        is_there = _find_class(path) is kind
-    except (ImportError, AttributeError):
+        is_there = _find_class(path) is maker
+    except (ImportError, AttributeError, ValueError):
         is_there = False
     if not is_there:
-        raise _unfit(f"holds a {kind.__qualname__}, which another process cannot find by its name")
+        raise _unfit(f"holds a {name}, which another process cannot find by its name")
     return path
 
 

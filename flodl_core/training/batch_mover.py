@@ -12,7 +12,7 @@ thread drives it.
 
 import torch
 
-from flodl_core.training.batches import Batch, map_tensors, move_batch
+from flodl_core.training.batches import Batch, map_leaves, move_batch, move_leaf
 
 
 class BatchMover:
@@ -36,7 +36,9 @@ class BatchMover:
             return move_batch(batch, self._device)
         user = torch.cuda.current_stream(self._device)
 
-        def copied(leaf: torch.Tensor) -> torch.Tensor:
+        def copied(leaf: Batch) -> Batch:
+            if not isinstance(leaf, torch.Tensor):
+                return move_leaf(leaf, self._device)
             if not leaf.is_cpu or leaf.is_nested or leaf.layout != torch.strided:
                 # what is on a GPU may still be in the making there; the rest has no one storage
                 return leaf.to(self._device, non_blocking=True)
@@ -45,6 +47,6 @@ class BatchMover:
             moved.record_stream(user)
             return moved
 
-        moved = map_tensors(batch, copied)
+        moved = map_leaves(batch, copied)
         user.wait_stream(self._stream)
         return moved

@@ -6,15 +6,17 @@ no part of what a batch costs. The batch whose loss is still on a GPU is kept un
 one has been given to it; `settle` waits for it. The training thread drives it.
 """
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from flodl_core.dispatch.actions import TrainBatch
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.losses import LateLoss, ReadLoss
+from flodl_core.training.scalar_sum import ScalarSum
 from flodl_core.training.share_totals import ShareTotals
 from flodl_core.units import Seconds
 
-_Late: TypeAlias = tuple[LateLoss, TrainBatch, Seconds, Seconds, dict[str, tuple[float, float]]]
+_Late: TypeAlias = tuple[LateLoss, TrainBatch, Seconds, Seconds]
 
 
 class BatchNotes:
@@ -58,7 +60,7 @@ class BatchNotes:
         *,
         began: Seconds,
         have_data: Seconds,
-        scalars: dict[str, tuple[float, float]],
+        scalars: Mapping[str, ScalarSum],
     ) -> None:
         """Note a batch; if its loss is still to come, note the one before it and keep this.
 
@@ -67,20 +69,21 @@ class BatchNotes:
             loss: what it comes to.
             began: when the rank asked for its samples.
             have_data: when it had them.
-            scalars: (sum, count) of what the step noted, by name.
+            scalars: what the step noted, by name.
         """
         self.settle()
+        self._totals.add_scalars(action.epoch, scalars)
         if isinstance(loss, LateLoss):
-            self._late = (loss, action, began, have_data, scalars)
+            self._late = (loss, action, began, have_data)
         else:
-            self._note(loss, action, began, have_data, scalars)
+            self._note(loss, action, began, have_data)
 
     def settle(self) -> None:
         """Note the batch that is kept, if there is one; waits until it is done."""
         if self._late is not None:
-            loss, action, began, have_data, scalars = self._late
+            loss, action, began, have_data = self._late
             self._late = None
-            self._note(loss.read(), action, began, have_data, scalars)
+            self._note(loss.read(), action, began, have_data)
 
     def _note(
         self,
@@ -88,7 +91,6 @@ class BatchNotes:
         action: TrainBatch,
         began: Seconds,
         have_data: Seconds,
-        scalars: dict[str, tuple[float, float]],
     ) -> None:
         """Report a batch; while the device was busy with the one before, it waited for nothing."""
         at, last = loss.at, self._last_at
@@ -110,8 +112,6 @@ class BatchNotes:
         )
         self._channel.report_batch(row)
         self._totals.add_batch(action.epoch, row)
-        if scalars:
-            self._totals.add_scalars(action.epoch, scalars)
         if self._begins_window:
             self._begins_window = False
             self._channel.flush()

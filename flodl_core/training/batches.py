@@ -1,90 +1,124 @@
-"""Batches as trees of tensors: moving one to a device, and cutting one into micro-batches.
+"""Batches as trees of tensors: moving one to a device, and what their containers are.
 
 A batch is a tensor, or tuples, named tuples, lists and dicts of batches; the
 first dimension of every tensor counts samples. Nothing here knows of models.
 """
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any, TypeAlias
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from flodl_core.errors import JobError
 
 Batch: TypeAlias = Any
 """A tree of tensors, as the job's collate made it."""
 
-_CUT_FIX = "let collate give tensors whose first dimension counts samples, or unset micro_batch"
+_KIND_FIX = "let collate give tensors in tuples, named tuples, lists and dicts"
 
 
 def move_batch(batch: Batch, device: torch.device) -> Batch:
-    """Return the batch with every tensor on `device`; other leaves are returned as they are."""
-    return map_tensors(batch, lambda leaf: leaf.to(device, non_blocking=True))
+    """Return the batch with every tensor on `device`.
+
+    What else knows how to move itself does so, where the device is no CPU; other leaves are
+    returned as they are.
+
+    Raises:
+        JobError: it holds something that cannot be moved; its class is named.
+    """
+    return map_leaves(batch, lambda leaf: move_leaf(leaf, device))
+
+
+def move_leaf(leaf: Batch, device: torch.device) -> Batch:
+    """Return a leaf on `device`; see `move_batch`."""
+    if isinstance(leaf, torch.Tensor) or is_packed(leaf):
+        return leaf.to(device, non_blocking=True)
+    move = getattr(leaf, "to", None)
+    if device.type == "cpu" or not callable(move):
+        return leaf
+    try:
+        return move(device)
+    except Exception as error:
+        raise _unfit(leaf, f"which cannot be moved to {device}", error) from error
 
 
 def pin_batch(batch: Batch) -> Batch:
     """Return the batch with every tensor in pinned memory, from which a copy to a GPU overlaps."""
-    return map_tensors(batch, torch.Tensor.pin_memory)
+    return map_leaves(batch, _pin_leaf)
 
 
-def map_tensors(batch: Batch, function: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
-    """Return the batch with every tensor as the function makes it; other leaves as they are."""
-    return _map_leaves(batch, lambda leaf: function(leaf) if torch.is_tensor(leaf) else leaf)
+def _pin_leaf(leaf: Batch) -> Batch:
+    return leaf.pin_memory() if isinstance(leaf, torch.Tensor) or is_packed(leaf) else leaf
 
 
-def cut_batch(batch: Batch, micro_batch: int) -> Iterator[tuple[Batch, float]]:
-    """Yield the batch in pieces of at most `micro_batch` samples, each with its share of it.
+def is_packed(tree: Batch) -> bool:
+    """Return whether it is torch's named tuple of which one part has to stay on the CPU."""
+    return isinstance(tree, PackedSequence)
 
-    Args:
-        batch: tree of tensors; other leaves go with every piece.
-        micro_batch: samples a piece, at least 1.
 
-    Yields:
-        The piece, and its samples divided by the batch's; the shares sum to 1.
+def map_leaves(tree: Batch, function: Callable[[Batch], Batch]) -> Batch:
+    """Return the batch with every leaf as the function makes it, in containers like its own.
 
     Raises:
-        JobError: the batch holds no tensor, or one whose first dimension is another.
+        JobError: a container cannot be made again; its class is named.
     """
-    samples = _count_samples(batch)
-    for start in range(0, samples, micro_batch):
-        stop = min(start + micro_batch, samples)
-        yield _map_leaves(batch, _cutter(start, stop, samples)), (stop - start) / samples
-
-
-def _cutter(start: int, stop: int, samples: int) -> Callable[[Batch], Batch]:
-    def cut(leaf: Batch) -> Batch:
-        if not torch.is_tensor(leaf):
-            return leaf
-        if leaf.ndim == 0 or leaf.shape[0] != samples:
-            raise JobError(
-                f"a batch of {samples} samples holds a tensor of shape {tuple(leaf.shape)}, "
-                "which cannot be cut into micro-batches",
-                fix=_CUT_FIX,
-            )
-        return leaf[start:stop]
-
-    return cut
-
-
-def _count_samples(batch: Batch) -> int:
-    found: list[int] = []
-
-    def look(leaf: Batch) -> Batch:
-        if torch.is_tensor(leaf) and leaf.ndim > 0:
-            found.append(leaf.shape[0])
-        return leaf
-
-    _map_leaves(batch, look)
-    if not found:
-        raise JobError("a batch holds no tensor to cut into micro-batches", fix=_CUT_FIX)
-    return found[0]
-
-
-def _map_leaves(tree: Batch, function: Callable[[Batch], Batch]) -> Batch:
-    if isinstance(tree, dict):
-        return type(tree)({key: _map_leaves(value, function) for key, value in tree.items()})
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_map_leaves(value, function) for value in tree))
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_map_leaves(value, function) for value in tree)
+    if isinstance(tree, MutableMapping):
+        return refilled(tree, ((key, map_leaves(value, function)) for key, value in tree.items()))
+    if isinstance(tree, list | tuple) and not is_packed(tree):
+        return rebuilt(tree, [map_leaves(value, function) for value in tree])
     return function(tree)
+
+
+def leaves_of(tree: Batch) -> Iterator[Batch]:
+    """Yield every leaf of a batch, in its order."""
+    if isinstance(tree, MutableMapping):
+        tree = tuple(tree.values())
+    if isinstance(tree, list | tuple) and not is_packed(tree):
+        for value in tree:
+            yield from leaves_of(value)
+    else:
+        yield tree
+
+
+def refilled(
+    tree: MutableMapping[Any, Any], pairs: Iterable[tuple[Any, Any]]
+) -> MutableMapping[Any, Any]:
+    """Return a mapping of the same class, and with all that it has beside its values.
+
+    Raises:
+        JobError: it cannot be copied or filled; its class is named.
+    """
+    values = dict(pairs)
+    if type(tree) is dict:
+        return values
+    try:
+        made = copy.copy(tree)
+        for key, value in values.items():
+            made[key] = value
+    except Exception as error:
+        raise _unfit(tree, "which cannot be copied and filled", error) from error
+    return made
+
+
+def rebuilt(tree: Batch, values: list[Batch]) -> Batch:
+    """Return a list, tuple or named tuple of the same class.
+
+    Raises:
+        JobError: its class makes none of values alone; it is named.
+    """
+    kind = type(tree)
+    try:
+        if not hasattr(tree, "_fields"):
+            return kind(values)
+        return kind._make(values) if hasattr(kind, "_make") else kind(*values)
+    except Exception as error:
+        raise _unfit(tree, "which cannot be made of its items", error) from error
+
+
+def _unfit(what: object, why: str, error: Exception) -> JobError:
+    return JobError(
+        f"a batch holds a {type(what).__qualname__}, {why} ({type(error).__name__}: {error})",
+        fix=_KIND_FIX,
+    )

@@ -6,6 +6,7 @@ the model is on its device and before the optimizer is; the training thread is t
 only one to touch it.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -100,7 +101,8 @@ class FlatLayout:
         self._tree = _tree_of(model)
         self._census = self._count_tensors()
         self._strays_named: set[str] = set()
-        self._took_gradients = [False] * len(self.params)
+        self._takes_part = [False] * len(self.params)
+        self._untrained: tuple[int, ...] | None = None
 
     @property
     def memory(self) -> F32:
@@ -109,14 +111,33 @@ class FlatLayout:
         return array
 
     def unfrozen(self) -> list[bool]:
-        """Return for each parameter segment whether it takes gradients, or ever took them.
+        """Return for each parameter segment whether it takes gradients or is changed, or ever was.
 
         What was trained and is frozen again is averaged on: it was trained since the last
         average, or its own average costs nothing but its place in the sum.
         """
         for index, placed in enumerate(self.params):
-            self._took_gradients[index] |= placed.takes_gradients
-        return list(self._took_gradients)
+            if placed.takes_gradients and not self._takes_part[index]:
+                self._takes_part[index] = True
+                self._untrained = None
+        return list(self._takes_part)
+
+    def untrained(self) -> tuple[int, ...]:
+        """Return the numbers of the segments that nobody trained or changed, as far as is known."""
+        if self._untrained is None:
+            flags = self.unfrozen()
+            self._untrained = tuple(
+                index
+                for index, placed in enumerate(self.params)
+                if placed.segment.numel and not flags[index]
+            )
+        return self._untrained
+
+    def note_changed(self, numbers: Iterable[int]) -> None:
+        """Have segments take part from now on: something else than a gradient changes them."""
+        for index in numbers:
+            self._takes_part[index] = True
+            self._untrained = None
 
     def gather_strays(self) -> tuple[str, ...]:
         """Put every parameter that left the layout back into it, with its values.

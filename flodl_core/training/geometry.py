@@ -19,7 +19,7 @@ _Tensor: TypeAlias = Segment | LocalBuffer
 ALIGN_VALUES = STORAGE_ALIGN_BYTES // 4
 
 MAX_LOCAL_BYTES = 8 * MIB
-"""Integer and bool buffers travel in one message at a save."""
+"""Integer and bool tensors travel in one message at a save."""
 
 
 def build_geometry(survey: Survey) -> Geometry:
@@ -141,9 +141,16 @@ def _refuse_large_locals(survey: Survey) -> None:
         entry.name: entry.tensor.numel() * entry.tensor.element_size() for entry in survey.locals
     }
     if sum(sizes.values()) > MAX_LOCAL_BYTES:
-        largest = max(sizes, key=lambda name: sizes[name])
+        largest = max(survey.locals, key=lambda entry: sizes[entry.name])
+        kind = "parameter" if largest.is_param else "buffer"
         raise LayoutError(
-            f"integer and bool buffers take {sum(sizes.values())} bytes, expected at most "
-            f"{MAX_LOCAL_BYTES}; the largest is {largest!r} ({sizes[largest]} bytes)",
-            fix="register constant masks and tables with persistent=False",
+            f"integer and bool tensors take {sum(sizes.values())} bytes, expected at most "
+            f"{MAX_LOCAL_BYTES}; the largest is {kind} {largest.name!r} "
+            f"({sizes[largest.name]} bytes)",
+            fix=(
+                "no optimizer trains it: let model() make it anew, as a buffer with "
+                "persistent=False"
+                if largest.is_param
+                else "register constant masks and tables with persistent=False"
+            ),
         )

@@ -7,8 +7,10 @@ by name before anybody waits.
 
 import importlib.util
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import torch
 from torch import nn
@@ -27,9 +29,14 @@ from flodl_core.training.signatures import (
     model_signature,
     seeded,
 )
+from flodl_core.training.snapshot import largest_size
 from flodl_core.training.survey import Survey, survey_model
+from flodl_core.units import FLOAT32_MAX
 
 _SEED = 0
+
+MAX_ABS_VALUE: Final = FLOAT32_MAX / 512
+"""Of a parameter or buffer before training: 512 ranks can be summed on the f32 wire."""
 
 
 def inspect_job(ref: JobRef, *, path: Path | None = None) -> JobFacts:
@@ -42,7 +49,8 @@ def inspect_job(ref: JobRef, *, path: Path | None = None) -> JobFacts:
     Raises:
         JobError: the job cannot be loaded or built.
         LayoutError: a tensor of its model cannot be reduced; it is named.
-        NonFiniteError: a tensor holds values that are not finite before training began.
+        NonFiniteError: a tensor holds values that are not finite before training began, or
+            too large to be averaged.
     """
     return describe_job(load_job(ref, path=path), name=ref.name)
 
@@ -53,8 +61,9 @@ def describe_job(job: TrainJob, *, name: str) -> JobFacts:
         model = build_model(job, name=name)
         survey = survey_model(model)
         build_optimizer(job, model, name=name)
-    dataset = build_dataset(job, name=name)
-    _refuse_non_finite(survey)
+    with seeded(_SEED):
+        dataset = build_dataset(job, name=name)
+    _refuse_unsendable(survey)
     entries = model_entries(model)
     geometry = build_geometry(survey)
     try:
@@ -189,12 +198,20 @@ def nccl_version() -> str | None:
     return ".".join(map(str, number))
 
 
-def _refuse_non_finite(survey: Survey) -> None:
+def _refuse_unsendable(survey: Survey) -> None:
+    """Refuse what a rank could not contribute, as the snapshot would find: as f32, summed."""
     for cluster in (*survey.params, *survey.buffers):
-        tensor = cluster.primary.tensor
-        if not bool(torch.isfinite(tensor).all()):
-            kind = "parameter" if cluster.is_param else "buffer"
-            raise NonFiniteError(
-                f"{kind} {cluster.primary.name!r} holds values that are not finite before training",
-                fix="initialise it, or register a constant mask as bool or with persistent=False",
-            )
+        largest = largest_size(cluster.primary.tensor)
+        if largest <= MAX_ABS_VALUE:
+            continue
+        kind = "parameter" if cluster.is_param else "buffer"
+        what = (
+            f"a value of size {largest:.3g}, and the sum of an average has room for "
+            f"{MAX_ABS_VALUE:.3g}"
+            if math.isfinite(largest)
+            else "values that are not finite"
+        )
+        raise NonFiniteError(
+            f"{kind} {cluster.primary.name!r} holds {what} before training",
+            fix="initialise it, or register a constant mask as bool or with persistent=False",
+        )

@@ -20,6 +20,7 @@ from flodl_core.messages.job import JobRef
 from flodl_core.training.callbacks import notes_of
 from flodl_core.training.job import TrainJob
 from flodl_core.training.job_name import FILE, MODULE, RECIPE
+from flodl_core.training.sayable import sayable, text_of
 
 _RECIPES = "flodl_core.recipes"
 
@@ -71,12 +72,15 @@ def load_job(ref: JobRef, *, path: Path | None = None) -> TrainJob:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return one line: class, text and place of an error; one of ours says it all in its text."""
+    """Return one line: class, text and place of an error; one of ours says it all in its text.
+
+    Any text can be sent: what is no UTF-8 is escaped, and the middle of a long one left out.
+    """
     noted = "".join(f", {note}" for note in notes_of(error))
     if isinstance(error, FlodlError):
         said = "; ".join(filter(None, (error.happened, error.fix)))
-        return f"{' '.join(said.split())}{noted}"
-    text = " ".join(str(error).split())
+        return sayable(f"{' '.join(said.split())}{noted}")
+    text = " ".join(text_of(error).split())
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -84,7 +88,7 @@ def describe_error(error: BaseException) -> str:
     ]
     place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return f"{said}{place}{noted}"
+    return sayable(f"{said}{place}{noted}")
 
 
 def _make(ref: JobRef, found: object) -> TrainJob:

@@ -247,13 +247,23 @@ class LoaderPool:
 
     def _content(self, worker: _Worker, place: BatchPlace, reply: Reply) -> Batch | JobError:
         if reply.kind is ReplyKind.BATCH:
-            return decode_batch(reply.head, reply.buffers)
+            try:
+                return decode_batch(reply.head, reply.buffers)
+            except Exception as error:
+                line = f"a batch could not be put together again: {describe_error(error)}"
+                failed = JobError(
+                    f"{line} ({self._where(worker, place)})",
+                    fix="let collate give built-in containers, or run with --loader-workers 0",
+                )
+                failed.__cause__ = error
+                return failed
         line, traceback = reply.texts()
+        return _caused(JobError(f"{line} ({self._where(worker, place)})"), traceback)
+
+    def _where(self, worker: _Worker, place: BatchPlace) -> str:
         ids = ", ".join(map(str, self._passes.ids(place)[:8]))
         more = ", …" if place.size > 8 else ""
-        return _caused(
-            JobError(f"{line} (in {worker}, reading {place}: samples {ids}{more})"), traceback
-        )
+        return f"in {worker}, reading {place}: samples {ids}{more}"
 
     def _keep(self, place: BatchPlace, content: Batch | JobError) -> None:
         with self._changed:

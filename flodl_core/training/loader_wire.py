@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from flodl_core.errors import LocalProtocolError
 from flodl_core.messages.job import JobRef
-from flodl_core.training.batch_codec import EncodedBatch
+from flodl_core.training.batch_codec import MAX_BUFFERS, MAX_HEAD_BYTES, EncodedBatch
 from flodl_core.training.samples import BatchPlace
 
 _ORDER_LENGTH = struct.Struct("<I")
@@ -29,9 +29,6 @@ _START = struct.Struct("<i")
 _NEWS = struct.Struct("<Biii")
 _REQUEST = struct.Struct("<qqI")
 _REPLY = struct.Struct("<BII")
-
-MAX_HEAD_BYTES = 1 << 26
-MAX_BUFFERS = 1 << 20
 
 Allocate = Callable[[int], torch.Tensor]
 """Gives flat memory of so many bytes."""
@@ -192,7 +189,7 @@ def send_batch(sock: socket.socket, batch: EncodedBatch) -> None:
 
 def send_failure(sock: socket.socket, line: str, traceback: str) -> None:
     """Say in one line why there is no batch, or no data; the traceback goes to the rank's log."""
-    head = msgpack.packb([line, traceback])
+    head = msgpack.packb([line, traceback], unicode_errors="backslashreplace")
     sock.sendall(_REPLY.pack(ReplyKind.FAILED, len(head), 0) + head)
 
 

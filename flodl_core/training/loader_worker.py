@@ -9,6 +9,7 @@ an answer; only a lost rank ends it early.
 import contextlib
 import socket
 import traceback
+from typing import Final
 
 import torch
 
@@ -25,7 +26,11 @@ from flodl_core.training.loader_wire import (
     send_ready,
 )
 from flodl_core.training.samples import SampleReader
+from flodl_core.training.sayable import sayable
 from flodl_core.training.signatures import seed_generators
+
+TRACEBACK_BYTES: Final = 64 * 1024
+"""Of a traceback that goes to the rank's log."""
 
 
 def serve(sock: socket.socket, order: LoaderOrder) -> int:
@@ -62,4 +67,6 @@ def _open_data(order: LoaderOrder) -> SampleReader:
 
 def _traceback(error: BaseException) -> str:
     """Return the traceback; an error of ours says everything in its line."""
-    return "" if isinstance(error, FlodlError) else "".join(traceback.format_exception(error))
+    if isinstance(error, FlodlError):
+        return ""
+    return sayable("".join(traceback.format_exception(error)), most_bytes=TRACEBACK_BYTES)

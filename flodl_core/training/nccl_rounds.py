@@ -21,7 +21,6 @@ from flodl_core.dispatch.actions import WriteCheckpoint
 from flodl_core.errors import RunLostError
 from flodl_core.ids import Cycle, Round, RoundOutcome, Session, SyncOutcome
 from flodl_core.messages.data import RankTally, RoundEnd
-from flodl_core.messages.job import Segment
 from flodl_core.net import clock
 from flodl_core.planes.nccl.cycle import CollectiveCycle
 from flodl_core.planes.nccl.keeper import SessionBrokenError, SessionKeeper
@@ -33,8 +32,9 @@ from flodl_core.planes.segment import F32
 from flodl_core.planes.slot import SlotHeader
 from flodl_core.reduce.buckets import Run
 from flodl_core.reduce.velocity_cycles import VELOCITY_DOWN, velocity_up
-from flodl_core.training.adopt import is_covered
+from flodl_core.training.adopt import copied_segment, is_covered
 from flodl_core.training.flat import FlatLayout
+from flodl_core.training.frozen import FrozenWatch
 from flodl_core.training.nccl_port import NcclPort
 from flodl_core.training.rounds import INITIAL_BROADCAST, CycleResult, RankRounds, StarPort
 from flodl_core.training.snapshot import Claim, SnapshotVerdict, write_segment
@@ -76,7 +76,6 @@ class NcclRounds(RankRounds):
         self._steps: _Steps | None = None
         self._recovered: Session | None = None
         self._strays: tuple[str, ...] = ()
-        self._unfrozen: list[bool] = []
         self._prepared: int | None = None
         self.keeper = SessionKeeper(port.rank, port.fabric, post=port.post, note=port.note)
         port.listen(self.keeper.heed)
@@ -104,6 +103,9 @@ class NcclRounds(RankRounds):
             trace=CollectiveTrace(port.record, park=port.park),
             on_counted=self._counted,
         )
+        kept = None if port.in_place else self._regions.kept_params
+        previous = self._regions.outer.previous if self._regions.outer else None
+        self._frozen = FrozenWatch(layout, region, previous if kept is None else kept)
         if self._cycles.why_not_fused:
             port.note("adoption_not_fused", self._cycles.why_not_fused)
 
@@ -126,7 +128,7 @@ class NcclRounds(RankRounds):
         """
         self._strays = self._layout.gather_strays()
         self._lay_out()
-        self._unfrozen = self._layout.unfrozen()
+        self._frozen.look()
         self._cycles.prepare()
         self._prepared = samples
 
@@ -146,12 +148,13 @@ class NcclRounds(RankRounds):
         if self._prepared != claim.samples:
             self.prepare(claim.samples)
         self._prepared = None
+        self._frozen.flag()
         self._claim = CountClaim(
             cycle=claim.cycle,
             n=claim.n,
             samples=claim.samples,
             gamma=claim.gamma,
-            unfrozen=self._unfrozen,
+            unfrozen=self._layout.unfrozen(),
         )
         return None
 
@@ -167,6 +170,7 @@ class NcclRounds(RankRounds):
             if result is not None and result.cycle == INITIAL_BROADCAST:
                 self._lay_out()
                 self._cycles.take_initial()
+                self._frozen.begin()
                 if self._port.begins_stepped:
                     self._take_velocity()
             return result
@@ -381,20 +385,12 @@ class NcclRounds(RankRounds):
         with torch.no_grad():
             for placed in self._layout.params:
                 if not placed.in_region and is_covered(placed.segment, spans):
-                    values = _values(self._regions.params, placed.segment)
+                    values = copied_segment(self._regions.params, placed.segment)
                     placed.home.copy_(values.view(placed.segment.shape))
             for buffer in self._layout.buffers if with_buffers else ():
-                values = _values(self._regions.buffers, buffer.segment)
+                values = copied_segment(self._regions.buffers, buffer.segment)
                 for name in buffer.names:
                     view = name.view
                     name.current().copy_(
                         values.as_strided(view.shape, view.strides, view.storage_offset)
                     )
-
-
-def _values(region: torch.Tensor, segment: Segment) -> torch.Tensor:
-    """Return a copy of a segment as torch holds it: flat, complex where it is."""
-    values = region[segment.offset : segment.offset + segment.numel].clone()
-    if segment.dtype.startswith("complex"):
-        return torch.view_as_complex(values.view(-1, 2))
-    return values

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from flodl_core.dispatch.actions import WriteCheckpoint
+from flodl_core.errors import NonFiniteError
 from flodl_core.ids import Cycle, Rank, Round, RoundOutcome, Session, SyncOutcome
 from flodl_core.messages.data import RankTally, RoundEnd
 from flodl_core.messages.timing import SnapshotReady, SyncAck
@@ -138,6 +139,7 @@ class RankRounds:
         self._on_adopting = on_adopting
         self._alpha = alpha
         self._adopted_spans: tuple[Run, ...] = ()
+        self._has_adopted = False
         self._offered: _Offered | None = None
         self._spans: tuple[Run, ...] = ()
         self._params_committed = False
@@ -182,10 +184,17 @@ class RankRounds:
 
         Raises:
             SchemaDriftError: the model's tensors changed.
+            NonFiniteError: the run cannot begin with what this rank has.
         """
         self._spans, self._params_committed = (), False
         claim = replace(claim, reference=self._reference())
-        verdict = take_snapshot(self._layout, self._star.slot, claim)
+        adopted = self._star.staging.params if self._has_adopted else None
+        verdict = take_snapshot(self._layout, self._star.slot, claim, adopted=adopted)
+        if claim.cycle == INITIAL_BROADCAST and claim.n and verdict.declared:
+            raise NonFiniteError(
+                f"the run cannot begin: {verdict.fault}",
+                fix="initialise it, or register a constant mask as bool or with persistent=False",
+            )
         self._offered = _Offered(claim, verdict)
         self._star.ready(claim.cycle)
         return verdict
@@ -284,7 +293,7 @@ class RankRounds:
         """Adopt the consensus; a snapshot that was declared has no distance from it."""
         consensus, snapshot = self._star.staging.params, self._star.slot.params
         self._consensus_norm = None
-        self._adopted_spans = self._spans
+        self._adopted_spans, self._has_adopted = self._spans, True
         if offer.verdict.declared:
             adopt_params(self._layout, consensus, spans=self._spans)
             return None

@@ -1,10 +1,12 @@
 """What a rank did in an epoch since its last report: the sums behind MetricsMsg."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flodl_core.ids import Rank
 from flodl_core.messages.metrics import MetricsMsg
 from flodl_core.training.channel import Row
+from flodl_core.training.scalar_sum import ScalarSum
 from flodl_core.units import Seconds
 
 FOLD_ROWS = 4096
@@ -22,7 +24,6 @@ class _Totals:
     samples: int = 0
     compute_ms: float = 0.0
     starve_ms: float = 0.0
-    scalars: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def fold(self) -> None:
         """Sum up the rows kept so far."""
@@ -45,6 +46,7 @@ class ShareTotals:
 
     def __init__(self) -> None:
         self._epochs: dict[int, _Totals] = {}
+        self._scalars: dict[int, dict[str, ScalarSum]] = {}
 
     def begin(self, epoch: int, now: Seconds) -> None:
         """Note that an epoch starts here, unless it has already."""
@@ -66,12 +68,13 @@ class ShareTotals:
         if len(totals.rows) >= FOLD_ROWS:
             totals.fold()
 
-    def add_scalars(self, epoch: int, scalars: dict[str, tuple[float, float]]) -> None:
-        """Add the (sum, count) pairs that the job's step noted."""
-        kept = self._epochs[epoch].scalars
-        for name, (total, count) in scalars.items():
-            before = kept.get(name, (0.0, 0.0))
-            kept[name] = (before[0] + total, before[1] + count)
+    def add_scalars(self, epoch: int, scalars: Mapping[str, ScalarSum]) -> None:
+        """Add what the job's step noted in a batch of the epoch, by name."""
+        if not scalars:
+            return
+        kept = self._scalars.setdefault(epoch, {})
+        for name, noted in scalars.items():
+            kept.setdefault(name, ScalarSum()).add(noted)
 
     def report(self, rank: Rank, epoch: int, now: Seconds) -> MetricsMsg:
         """Return the epoch's totals since the last report, and begin it anew."""
@@ -84,9 +87,10 @@ class ShareTotals:
             avg_loss=totals.loss_sum / totals.loss_samples if totals.loss_samples else None,
             batches_processed=totals.batches,
             samples_processed=totals.samples,
+            loss_samples=totals.loss_samples,
             epoch_ms=(now - totals.began) * 1e3,
             share_complete_ms=(totals.share_done - totals.began) * 1e3,
             compute_only_ms=totals.compute_ms,
             data_starve_ms=totals.starve_ms,
-            scalars={name: tuple(pair) for name, pair in totals.scalars.items()},
+            scalars={name: one.read() for name, one in self._scalars.pop(epoch, {}).items()},
         )

@@ -115,12 +115,13 @@ def _chunks(value: object, depth: int) -> Iterator[bytes]:
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, torch.Tensor):
-        plain = value.detach().cpu().contiguous()
-        yield f"{dtype_name(plain.dtype)}{tuple(plain.shape)}".encode()
-        yield plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
-    elif isinstance(value, (np.ndarray, np.generic)) and value.dtype != object:
+        yield from _tensor_chunks(value.detach(), depth)
+    elif isinstance(value, (np.ndarray, np.generic)):
         yield f"{value.dtype}{value.shape}".encode()
-        yield np.ascontiguousarray(value).tobytes()
+        if value.dtype.hasobject:  # its bytes are where the things lie in this process
+            yield from _chunks(value.tolist(), depth + 1)
+        else:
+            yield np.ascontiguousarray(value).tobytes()
     elif isinstance(value, bytes):
         yield value
     elif value is None or isinstance(value, (bool, int, float, complex, str)):
@@ -135,6 +136,34 @@ def _chunks(value: object, depth: int) -> Iterator[bytes]:
     elif callable(to_bytes := getattr(value, "tobytes", None)):
         raw = to_bytes()
         yield raw if isinstance(raw, bytes) else b""
+
+
+def _tensor_chunks(tensor: torch.Tensor, depth: int) -> Iterator[bytes]:
+    """Yield dtype, shape and values; of what has no one storage, the tensors that it is made of."""
+    if tensor.is_nested:
+        yield from _chunks(list(tensor.unbind()), depth + 1)
+        return
+    if tensor.layout == torch.strided and not tensor.is_quantized:
+        plain = tensor.cpu().resolve_conj().resolve_neg().contiguous()
+        yield f"{dtype_name(plain.dtype)}{tuple(plain.shape)}".encode()
+        yield plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+        return
+    yield f"{dtype_name(tensor.layout)}{dtype_name(tensor.dtype)}{tuple(tensor.shape)}".encode()
+    for part in _parts_of(tensor):
+        yield from _tensor_chunks(part, depth)
+
+
+def _parts_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    if tensor.is_quantized:
+        return (tensor.dequantize(),)
+    if tensor.layout == torch.sparse_coo:
+        joined = tensor.coalesce()
+        return joined.indices(), joined.values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return (tensor.to_dense(),)
 
 
 def _digest_lines(lines: tuple[str, ...]) -> str:

@@ -18,6 +18,7 @@ from flodl_core.planes.slot import Slot, SlotHeader
 from flodl_core.reduce.mass import gamma_mass, is_representable, mover_mass
 from flodl_core.reduce.norms import NORM_ERROR, norm
 from flodl_core.training.flat import FlatLayout
+from flodl_core.training.frozen import flag_changed
 from flodl_core.training.placement import F32
 
 
@@ -51,17 +52,27 @@ class SnapshotVerdict:
     """Names that were put back into the layout, each named once in a run."""
 
 
-def take_snapshot(layout: FlatLayout, slot: Slot, claim: Claim) -> SnapshotVerdict:
+def take_snapshot(
+    layout: FlatLayout, slot: Slot, claim: Claim, *, adopted: F32 | None = None
+) -> SnapshotVerdict:
     """Write parameters, buffers, flags and header into the slot.
 
     The slot must not be read by anybody: the previous cycle is over, and Ready of this
     one was not said.
+
+    Args:
+        layout: of the rank's model.
+        slot: gets everything.
+        claim: what the rank would contribute.
+        adopted: the parameter region of the last consensus; None before the first.
 
     Raises:
         SchemaDriftError: the set, shape or dtype of the model's tensors changed.
     """
     strays = layout.gather_strays()
     _write_values(layout, slot)
+    if adopted is not None:
+        flag_changed(layout, slot.params, adopted)
     slot.set_unfrozen(layout.unfrozen())
     mass_params, mass_buffers = gamma_mass(claim.n, claim.gamma), mover_mass(claim.n)
     pre_norm = norm(slot.params)
@@ -116,6 +127,13 @@ def write_segment(region: torch.Tensor, segment: Segment, source: torch.Tensor) 
 
 def _values_of(region: torch.Tensor, segment: Segment) -> torch.Tensor:
     return region[segment.offset : segment.offset + segment.numel]
+
+
+def largest_size(tensor: torch.Tensor) -> float:
+    """Return max|x| of a tensor as a snapshot would hold it; NaN or infinite if a value is."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    values = torch.view_as_real(plain) if plain.is_complex() else plain
+    return _largest(values.to(torch.float32))
 
 
 def _largest(values: torch.Tensor) -> float:

@@ -17,7 +17,10 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from flodl_core.training.batches import Batch, cut_batch
+from flodl_core.training.batches import Batch
+from flodl_core.training.micro_batches import cut_batch
+from flodl_core.training.scalar_sum import ScalarSum
+from flodl_core.training.scalars import ScalarNotes
 
 _AUTOCAST_DTYPES = {
     "float32": torch.float32,
@@ -61,7 +64,7 @@ class StepContext:
         self.steps_applied = 0
         self._applied = False
         self._unscaled = False
-        self._scalars: dict[str, tuple[float, float]] = {}
+        self._scalars = ScalarNotes()
         self._scaler = self._make_scaler()
         state = optimizer.state_dict()["state"]
         self._initial_state = copy.deepcopy(state) if state else {}
@@ -165,23 +168,25 @@ class StepContext:
         """
         self._note_step()
 
-    def scalar(self, name: str, value: float, *, count: float = 1.0) -> None:
-        """Note a number of this batch; the cohort's report shows the mean over all counts.
+    def scalar(self, name: str, value: float | torch.Tensor, *, count: float = 1.0) -> None:
+        """Note a number of this batch; each epoch's report has the mean over all counts.
+
+        A value that is not finite is left out, and its count with it. One on a GPU is added
+        up there; nothing waits for it before the epoch is reported.
 
         Args:
-            name: such as `accuracy`.
-            value: the sum over `count` things.
+            name: such as `accuracy`; at most 64 names in a run.
+            value: the sum over `count` things, a number or a tensor of one element.
             count: things that the value is a sum of.
-        """
-        total, counted = self._scalars.get(name, (0.0, 0.0))
-        self._scalars[name] = (total + value, counted + count)
 
-    def take_scalars(self) -> dict[str, tuple[float, float]]:
-        """Return the (sum, count) pairs noted since the last call."""
-        taken = self._scalars
-        if taken:
-            self._scalars = {}
-        return taken
+        Raises:
+            JobError: an argument is none of these, or a CUDA graph is being recorded.
+        """
+        self._scalars.note(name, value, count)
+
+    def take_scalars(self) -> dict[str, ScalarSum]:
+        """Return the sums noted since the last call, by name."""
+        return self._scalars.take()
 
     def begin_batch(self, *, epoch: int, global_step: int, lr_factor: float | None) -> None:
         """Prepare for the next batch: position, learning rate, and no step seen yet."""
@@ -193,6 +198,9 @@ class StepContext:
 
     def finish_batch(self) -> bool:
         """Return whether an optimizer step was applied since `begin_batch`."""
+        if self._unscaled:  # clipped, and then not stepped: the next batch has its own gradients
+            self._scaler.update()
+            self._unscaled = False
         return self._applied
 
     def reset_state(self) -> None:

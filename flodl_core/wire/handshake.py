@@ -175,7 +175,7 @@ class ClientHandshake:
         if self._psk is None:
             return BadFrameError(
                 "the controller's confirmation of an open join does not hold",
-                fix="join with --token, which also proves that nobody sits in between",
+                fix="join with --token-file, which also proves that nobody sits in between",
             )
         if self._channel is Channel.MUX:
             return WrongTokenError(

@@ -4,7 +4,10 @@ import socket
 
 import pytest
 from attack_tools import SESAME, Run
-from net_pairs import ended, until
+from net_pairs import ended, running_port, until
+
+from flodl_core.net.http import GetRoute, HttpApp, Publisher
+from flodl_core.net.http_trust import TrustPolicy
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +59,7 @@ async def test_a_request_with_two_readings_never_reaches_what_is_hidden_in_it(re
 
 async def test_a_second_request_behind_a_first_is_never_read() -> None:
     run = Run()
-    statuses = await ask(run, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" + INNER)
+    statuses = await ask(run, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + INNER)
     assert statuses == [b"HTTP/1.1 200 OK"]
     assert run.acted == []
 
@@ -112,6 +115,74 @@ async def test_a_path_is_one_of_the_list_or_nothing(path) -> None:
     assert len(statuses) == 1
     assert statuses[0][9:12] in (b"400", b"404", b"405")
     assert run.acted == []
+
+
+REFUSED_HEADS = {
+    "a target that is no path": b"HEAD * HTTP/1.1\r\nHost: a\r\n\r\n",
+    "two addresses": b"HEAD http://evil.example/ HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "two lengths": b"HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a long body": b"HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20000,
+    "a path that is none": b"HEAD /nothing HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a switch": b"HEAD /stop HTTP/1.1\r\nHost: a\r\n\r\n",
+    "a web page": b"HEAD / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_", REFUSED_HEADS.values(), ids=REFUSED_HEADS)
+async def test_a_head_that_is_refused_gets_a_head_only_and_costs_nobody_else_anything(
+    request_,
+) -> None:
+    run = Run()
+    async with run.port() as port:
+        with port.client(request_) as sock:
+            answer = await ended(sock)
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 4")
+        assert body == b""
+        with port.client(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") as sock:
+            assert (await ended(sock)).startswith(b"HTTP/1.1 200")
+    assert sum(run.app.refusals().values()) == 1
+
+
+async def test_a_head_whose_body_does_not_come_is_refused_without_a_body() -> None:
+    app = HttpApp(Publisher(), trust=TrustPolicy(operator_token=SESAME), request_s=0.05)
+    async with running_port(on_http=app.serve) as port:
+        with port.client(b"HEAD / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n") as sock:
+            answer = await ended(sock)
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert answer.endswith(b"\r\n\r\n")
+
+
+async def test_a_fault_of_ours_in_an_answer_costs_that_request_only() -> None:
+    def fail(_: object) -> bytes:
+        raise ZeroDivisionError("a fault")
+
+    publisher = Publisher()
+    publisher.publish(b"{}")
+    app = HttpApp(
+        publisher,
+        trust=TrustPolicy(operator_token=SESAME),
+        gets=[GetRoute(path="/broken", content_type="text/plain", produce=fail)],
+    )
+    async with running_port(on_http=app.serve) as port:
+        for method in (b"GET", b"HEAD"):
+            with port.client(method + b" /broken HTTP/1.1\r\nHost: localhost\r\n\r\n") as sock:
+                assert (await ended(sock)).startswith(b"HTTP/1.1 500")
+        with port.client(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") as sock:
+            assert (await ended(sock)).startswith(b"HTTP/1.1 200")
+        await until(lambda: port.dropped().get("fault") == 2)
+        assert "ZeroDivisionError: a fault (test_attacks_http.py:" in port.notes[0].detail
+
+
+async def test_a_fault_in_the_handshake_of_a_peer_costs_that_connection_only() -> None:
+    async def fail(_: object) -> None:
+        raise KeyError("a fault")
+
+    async with running_port(on_join=fail) as port:
+        with port.client(b"JOIN") as sock:
+            assert await ended(sock) == b""
+        await until(lambda: port.dropped() == {"fault": 1})
 
 
 async def test_an_honest_operator_of_this_machine_acts_meanwhile() -> None:

@@ -86,18 +86,36 @@ def test_json_is_one_object_a_line():
     assert rows[-1]["summary"]["report"] == "the model\nwrote this"
 
 
-def test_an_error_is_the_last_json_object_and_goes_on_to_the_caller(capsys):
-    error = WindowFailedError("quorum not met: 1/2", fix="start the agent on blue")
-    launcher = Launcher(document(), error=error)
+def test_an_error_goes_on_to_the_caller():
+    launcher = Launcher(document(), error=WindowFailedError("quorum not met: 1/2", fix="start it"))
     with pytest.raises(WindowFailedError), open_display(as_json=True) as display:
         run(launcher, display)
-    last = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert last == {
-        "event": "error",
-        "exit_code": 3,
-        "text": "quorum not met: 1/2",
-        "fix": "start the agent on blue",
-    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nosuch",), "no recipe is named 'nosuch'"),
+        (("charlm", "--epochs", "0"), "must be at least 1"),
+        (("charlm", "--epohcs", "3"), "no option --epohcs"),
+        (("charlm", "--port", "nine"), "join.port"),
+        ((), "no job was given"),
+    ],
+)
+def test_an_error_before_the_run_is_the_only_json_object(flodl, words, said):
+    code, out, err = flodl("headless", *words, "--json")
+    (row,) = [json.loads(line) for line in out.splitlines()]
+    assert (row["event"], row["exit_code"], code) == ("error", 2, 2)
+    assert said in row["text"]
+    assert err.startswith("error: ")
+    assert f"Fix: {row['fix']}" in err
+    assert flodl("headless", *words)[1] == ""
+
+
+def test_a_run_that_is_not_there_is_the_only_json_object_of_a_watch(flodl):
+    code, out, _ = flodl("status", "--watch", "--json")
+    assert (code, json.loads(out)["event"]) == (1, "error")
+    assert flodl("status", "--json")[1] == "", "this is no stream of events"
 
 
 def test_output_that_is_no_terminal_gets_plain_lines(capsys):

@@ -1,5 +1,7 @@
 """The last gate before a terminal: nothing that is printed can steer it."""
 
+import contextlib
+import io
 import json
 
 from hypothesis import example, given
@@ -28,11 +30,21 @@ def test_json_stays_json_and_says_the_same(text, indent):
     assert json.loads(out) == {"text": text, text: 1}
 
 
+@given(TEXTS, st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8", "UTF8"]))
+@example("caf\xe9 \U0001f600 \u0416", "latin-1")
+def test_json_is_json_whatever_the_encoding_of_the_stream(text, encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="backslashreplace")
+    written = json.dumps({"text": text}, ensure_ascii=False)
+    with contextlib.redirect_stdout(stream):
+        write_json(written)
+    out = stream.detach().getvalue().decode("utf-8")
+    assert json.loads(out) == {"text": text}
+    if encoding.lower().startswith("utf") and text.isprintable():
+        assert out == f"{written}\n", "nothing is escaped that need not be"
+
+
 def told(write):
     """Return what is written to standard output and to standard error."""
-    import contextlib
-    import io
-
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         write()

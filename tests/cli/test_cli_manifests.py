@@ -3,6 +3,8 @@
 import json
 import re
 
+import pytest
+
 from flodl_core.config.join_token import read_join_token
 from flodl_core.net.tls_identity import read_identity
 
@@ -37,6 +39,7 @@ def test_settings_that_are_given_reach_the_launcher(flodl):
         assert words in said, words
     assert " ".join(host).startswith("flodl join charlm:1337 --host $(POD_NAME) --job charlm")
     assert "--micro-batch 8" in " ".join(host)
+    assert "--verbose" not in [*launcher, *host]
     assert [line for line in out.splitlines() if line.startswith("kind:")] == [
         'kind: "Secret"',
         'kind: "Service"',
@@ -111,3 +114,78 @@ def test_a_window_that_an_operator_closes_has_no_target(flodl):
     launcher, _ = (" ".join(words) for words in commands(flodl(*words)[1]))
     assert "--min-rank-start 2" in launcher
     assert "--target-ranks" not in launcher
+
+
+def test_one_rank_in_one_pod_trains_without_waiting_for_another(flodl):
+    code, out, err = flodl("manifests", "charlm", "--image", "i")
+    assert (code, err) == (0, "")
+    (launcher,) = commands(out)
+    assert "--bind" not in launcher, "a port that others reach makes the quorum two ranks"
+    assert 'kind: "Service"' not in out
+    for words in (["--hosts", "2"], ["--gpus", "2"], ["--start", "manual"]):
+        out = flodl("manifests", "charlm", "--image", "i", *words)[1]
+        assert "--bind 0.0.0.0" in " ".join(commands(out)[0]), words
+
+
+def test_every_pod_is_told_how_long_the_job_may_take_to_build_and_what_is_logged(
+    flodl, monkeypatch
+):
+    monkeypatch.setenv("FLODL_INSPECT_TIMEOUT_S", "600")
+    words = ("manifests", "charlm", "--image", "i", "--hosts", "2", "--verbose")
+    code, out, _ = flodl(*words, "--net-timeout-scale", "3")
+    assert code == 0
+    for command in commands(out):
+        said = " ".join(command)
+        assert "--inspect-timeout-s 600" in said
+        assert said.count("--net-timeout-scale 3") == 1
+        assert said.count("--verbose") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "devices", "ranks"),
+    [
+        ((), "cpu", 1),
+        (("--gpus", "4"), "cuda", 4),
+        (("--gpus", "4", "--devices", "cpu"), "cpu", 1),
+        (("--gpus", "4", "--devices", "cuda:1,cuda:3"), "cuda:1,cuda:3", 2),
+        (("--gpus", "4", "--ranks-per-host", "2"), "cuda", 2),
+        (("--devices", "all", "--ranks-per-host", "3"), "cpu", 3),
+    ],
+)
+def test_pods_have_the_devices_that_are_asked_for(flodl, words, devices, ranks):
+    code, out, _ = flodl("manifests", "charlm", "--image", "i", "--hosts", "2", *words)
+    assert code == 0
+    for command in commands(out):
+        said = " ".join(command)
+        assert f"--ranks {ranks} --devices {devices}" in said
+        assert said.count("--devices") == 1
+    assert f"--min-rank-start {2 * ranks} " in " ".join(commands(out)[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--devices", "cuda"), "a pod gets no GPUs, and no cuda"),
+        (("--gpus", "1", "--devices", "cuda:0,cuda:1"), "a pod gets 1 GPU, and no cuda:1"),
+        (("--devices", "mps"), "and no mps"),
+        (("--gpus", "2", "--ranks-per-host", "3"), "3 ranks were asked for"),
+    ],
+)
+def test_devices_that_no_pod_gets_are_refused(flodl, words, reason):
+    code, out, err = flodl("manifests", "charlm", "--image", "i", *words)
+    assert (code, out) == (2, "")
+    assert reason in err
+
+
+def test_options_of_the_job_keep_their_types(flodl, place):
+    (place / "flodl.toml").write_text(
+        "[job]\ntag = '7'\nword = 'a,b'\nsteps = [5]\nscale = 1.0\nis_on = 'true'\n"
+    )
+    code, out, _ = flodl("manifests", "charlm", "--image", "i")
+    (launcher,) = commands(out)
+    assert code == 0
+    given = launcher[launcher.index("charlm") + 1 : launcher.index("--ranks")]
+    (place / "flodl.toml").unlink()
+    read = json.loads(flodl("config", "--json", *given)[1])["run.job_args"]["value"]
+    assert read == {"tag": "7", "word": "a,b", "steps": [5], "scale": 1.0, "is_on": "true"}
+    assert isinstance(read["scale"], float)

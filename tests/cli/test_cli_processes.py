@@ -116,12 +116,18 @@ def test_a_closed_standard_output_is_no_error():
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_full_disk_is_told_once():
+@pytest.mark.parametrize(
+    "words",
+    [("config",), ("manifests", "charlm", "--image", "i"), ("--version",), ()],
+)
+def test_a_full_disk_is_told_once_and_what_is_printed_is_not_taken_for_whole(words):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        done = run("config", stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 0
-    assert done.stderr.count("standard output is lost") == 1
-    assert done.stderr.count("\n") == 1
+        done = run(*words, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr.count("standard output is lost (No space left on device)") == 1
+    named = f"flodl {words[0]}" if words and words[0] != "--version" else "flodl"
+    assert f"error: what `{named}` prints is not whole (No space left on device)" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_encoding_without_our_signs_is_no_error(tmp_path):

@@ -1,5 +1,7 @@
 """Bad input: one clear line, what to do about it, the right exit code, nothing started."""
 
+import os
+
 import pytest
 
 from flodl_core import __version__
@@ -175,3 +177,25 @@ def test_what_a_peer_said_cannot_steer_the_terminal():
 def test_each_error_ends_with_its_own_exit_code(capsys, error, code):
     assert tell_failure(error, is_verbose=False) == code
     assert capsys.readouterr().err.count("error: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        (("synthetic",), "run_dir"),
+        (("synthetic", "--run-dir", "{ok}", "--save-path", "out/model"), "save_path"),
+        (("train.py:job", "--run-dir", "{ok}"), "job"),
+    ],
+)
+def test_a_path_that_is_not_utf8_is_refused_before_anything_is_started(
+    refused, place, monkeypatch, words, field
+):
+    odd = place / os.fsdecode(b"caf\xe9")
+    odd.mkdir()
+    (odd / "train.py").write_text("")
+    monkeypatch.chdir(odd)
+    code, text = refused("headless", *(word.format(ok=place) for word in words), "--port", "0")
+    assert code == 2
+    assert text.startswith(f"error: {field} = ")
+    assert "is not UTF-8" in text
+    assert [one.name for one in odd.iterdir()] == ["train.py"]

@@ -9,7 +9,7 @@ from flodl_core.cli.attach import NothingPublishedError
 from flodl_core.cli.display import json_display, plain_display
 from flodl_core.cli.watch import OUTAGE_S, POLL_S, Observed, RunGoneError, read_summary, watch
 from flodl_core.net.http_client import ControllerUnreachableError
-from flodl_core.telemetry.summary import summarize, summary_json
+from flodl_core.telemetry.summary import Unbounded, summarize, summary_json
 
 SILENCE = ControllerUnreachableError("no launcher answers", fix="look")
 
@@ -54,7 +54,7 @@ def test_it_ends_with_the_run_and_its_exit_code():
 
 
 def test_the_summary_that_the_run_wrote_is_preferred():
-    written = summarize(ended(), exit_code=0, reason="finished", samples_tail=3)
+    written = summarize(ended(), exit_code=0, reason="finished", beyond=Unbounded(samples_tail=3))
     watching = Watching(in_training(), ended(), summary=written)
     assert watching.watch() == 0
     assert any("3 left out as tail" in line for line in watching.lines)

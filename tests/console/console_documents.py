@@ -188,8 +188,10 @@ class Wild:
         1e9,
         1e300,
         -1e300,
+        1e308,
+        -1e308,
     )
-    COUNTS = (0, 1, 2, 7, 999, 1000, 9999, 10_000, 123_456, 10**9, 10**30)
+    COUNTS = (0, 1, 2, 7, 999, 1000, 9999, 10_000, 123_456, 10**9, 10**30, 10**400)
     TEXTS = (
         "",
         "red",
@@ -431,6 +433,7 @@ def _wild_alert(wild: Wild) -> AlertState:
         detail=wild.text(),
         count=wild.count(),
         at=wild.instant(),
+        uptime_s=wild.number(),
     )
 
 
@@ -439,6 +442,7 @@ def _wild_checkpoint(wild: Wild) -> CheckpointState:
         path=wild.maybe(wild.text),
         version=wild.maybe(wild.count),
         at=wild.maybe(wild.instant),
+        uptime_s=wild.number(),
         saving=wild.flag(),
         last_error=wild.maybe(wild.text),
     )

@@ -55,6 +55,7 @@ class FakeFeed:
     error: Exception | None = None
     held: asyncio.Event | None = None
     """An answer waits for this, where it is set."""
+    join_token: str | None = None
 
     def __post_init__(self) -> None:
         self._records: asyncio.Queue[Record] = asyncio.Queue()

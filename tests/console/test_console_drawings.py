@@ -15,7 +15,8 @@ from flodl_console.renderables.rank_strips import changed_span, head_strip, row_
 from flodl_console.renderables.verdict_lines import verdict_lines
 from flodl_console.settings import ThemeName
 from flodl_console.view.marks import RankMark
-from flodl_console.view.plots import HUES, Plot, PlotKind, Series
+from flodl_console.view.model import ConsoleView
+from flodl_console.view.plots import HUES, Plot, PlotKind, Series, plot
 from flodl_console.view.rank_detail import RankTrend
 from flodl_console.view.ranks import COLUMNS, ColumnKey, RankChoice, RankRow
 from flodl_console.view.ranks_layout import place_columns
@@ -329,6 +330,27 @@ def test_a_trend_without_values_says_so(values):
     assert drawn.series == ()
     assert drawn.empty_text
     assert math.isfinite(drawn.x_high_s)
+
+
+def test_a_window_of_no_time_is_left_out_of_a_trend():
+    rows = [window(1), window(2).model_copy(update={"uptime_s": math.inf}), window(3)]
+    drawn = trend_plot(trend(4.0, 9.0, 5.0), rows, hue=0)
+    assert drawn.series[0].xs == (10.0, 30.0)
+    assert (drawn.y_low, drawn.y_high) == (4.0, 5.0)
+    assert plot_strips(drawn, width=60, height=9, style_of=styled, hue_of=hued)
+
+
+@pytest.mark.parametrize("value", [1e300, 1e307, 1.7e308, -1e308])
+def test_a_value_that_cannot_be_drawn_beside_a_small_one_is_a_gap(value):
+    drawn = trend_plot(trend(4.0, value, 5.0), [window(seq) for seq in (1, 2, 3)], hue=0)
+    assert plot_strips(drawn, width=60, height=9, style_of=styled, hue_of=hued)
+    rows = tuple(
+        window(seq).model_copy(update={"loss": value if seq % 2 else 1.0}) for seq in (1, 2, 3)
+    )
+    losses = plot(ConsoleView(windows=rows), PlotKind.LOSS, width=60)
+    assert losses.series[0].ys[1] == 1.0
+    assert (losses.series[0].ys[0] is None) == (abs(value) > 1e300)
+    assert plot_strips(losses, width=60, height=9, style_of=styled, hue_of=hued)
 
 
 @pytest.mark.parametrize("theme", list(ThemeName))

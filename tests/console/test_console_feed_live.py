@@ -230,14 +230,6 @@ async def test_a_newer_schema_is_named_with_what_to_do(training):
     assert "use the flodl version that started the run" in fault.detail
 
 
-async def test_pages_that_lead_nowhere_are_a_fault_and_no_endless_loop(training):
-    page = training.windows_until(20.0)
-    body = page.model_copy(update={"records": page.records[:1]}).model_dump_json().encode()
-    async with serving(training) as server:
-        fault = await fault_of(server, "/history", always(answer(200, body)))
-    assert "ends at 1" in fault.detail
-
-
 async def test_a_page_without_records_waits_for_the_next_round(training):
     body = b'{"oldest_seq": 1, "newest_seq": 5, "records": []}'
     async with serving(training) as server:

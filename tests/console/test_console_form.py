@@ -6,13 +6,23 @@ import sys
 from collections.abc import Sequence
 
 import pytest
-from console_support import FakeFeed, console, scene, screen_text, settled
+from console_support import (
+    FakeFeed,
+    arrived,
+    console,
+    document_of,
+    scene,
+    screen_text,
+    settled,
+)
 
 from flodl_console.app import ConsoleApp
 from flodl_console.feed.source import Feed
 from flodl_console.run_form import FORM_FIELDS, FormReview, review_form, words_of
 from flodl_console.screens.form import FormScreen
 from flodl_console.settings import ConsoleSettings
+from flodl_console.widgets.launch_line import LaunchLine
+from flodl_console.widgets.notice_line import NoticeLine
 from flodl_core.config.load import load_run
 from flodl_core.errors import ConfigError, FlodlError
 
@@ -235,6 +245,38 @@ class TestTheScreen:
             for key in ("1", "2", "5", "s", "x", "c", "y", "w", "a", "space"):
                 await press(pilot, key, "escape")
                 assert pilot.app.current_mode == "form"
+
+    @pytest.mark.parametrize("key", ["space", "w", "d", "e", "s", "c", "x", "y", "g", "f", "a"])
+    async def test_no_key_of_a_run_acts_on_the_launch_line(self, key: str) -> None:
+        async with console(None, launch=Launcher(FakeFeed())) as pilot:
+            pilot.app.screen.query_one(LaunchLine).focus()
+            await press(pilot, key)
+            assert len(pilot.app.screen_stack) == 1
+            assert pilot.app.screen.query_one(NoticeLine).phrase.text == ""
+
+    async def test_a_space_on_the_form_holds_no_picture_of_the_run_that_it_starts(self) -> None:
+        records = scene("waiting")
+        feed = FakeFeed(records)
+        settings = ConsoleSettings(job="digits")
+        async with console(None, launch=Launcher(feed), settings=settings) as pilot:
+            pilot.app.screen.query_one(LaunchLine).focus()
+            await press(pilot, "space", "enter")
+            assert pilot.app.current_mode == "window"
+            assert "2 joined" in screen_text(pilot)
+            assert "held" not in screen_text(pilot)
+            feed.say(arrived(document_of(records).model_copy(update={"joined_ranks": 3})))
+            await settled(pilot)
+            assert "3 joined" in screen_text(pilot)
+
+    async def test_a_picture_that_is_held_is_let_go_for_another_run(self) -> None:
+        async with console(FakeFeed(scene("waiting"))) as pilot:
+            assert isinstance(pilot.app, ConsoleApp)
+            await press(pilot, "space")
+            assert "‖ held" in screen_text(pilot)
+            pilot.app.attach(FakeFeed(scene("training")))
+            await settled(pilot)
+            assert "‖ held" not in screen_text(pilot)
+            assert pilot.app.current_mode == "training"
 
     async def test_the_key_bar_says_what_enter_does_and_a_mark_where_one_types(self) -> None:
         async with console(None, launch=Launcher(FakeFeed())) as pilot:

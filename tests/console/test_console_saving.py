@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 
 import pytest
 from console_support import (
@@ -159,3 +160,43 @@ async def test_a_read_only_console_copies_no_token(tmp_path) -> None:
         await pilot.press("Y")
         await settled(pilot)
         assert pilot.app.clipboard == ""
+
+
+async def test_the_token_by_which_the_run_was_found_is_copied_wherever_it_came_from(
+    tmp_path,
+) -> None:
+    """From FLODL_TOKEN or a settings file, of a run whose directory is not on this machine."""
+    feed = run_in(tmp_path / "elsewhere")
+    feed.join_token = TOKEN
+    async with console(feed) as pilot:
+        await pilot.press("Y")
+        await settled(pilot)
+        assert pilot.app.clipboard == TOKEN
+        assert TOKEN not in screen_text(pilot)
+
+
+async def test_a_read_only_console_copies_not_even_the_token_that_it_uses(tmp_path) -> None:
+    feed = run_in(tmp_path, is_read_only=True)
+    feed.join_token = TOKEN
+    async with console(feed) as pilot:
+        await pilot.press("Y")
+        await settled(pilot)
+        assert pilot.app.clipboard == ""
+
+
+@pytest.mark.parametrize("uptime_s", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize(("place", "kind"), [(0, "ranks.csv"), (1, "ranks.json")])
+async def test_a_run_of_no_age_is_written_all_the_same(
+    place: int, kind: str, uptime_s: float, tmp_path
+) -> None:
+    records = scene("training")
+    document = document_of(records)
+    run = document.run.model_copy(update={"uptime_s": uptime_s})
+    told = arrived(document.model_copy(update={"run": run}))
+    clock = FakeClock()
+    async with console(FakeFeed((*records[:-1], told)), clock=clock, directory=tmp_path) as pilot:
+        await export(pilot, clock, place)
+        (path,) = tmp_path.iterdir()
+        assert path.name == f"flodl-{run.id}-0s-{kind}"
+        if kind.endswith("json"):
+            assert json.loads(path.read_text())["uptime_s"] is None

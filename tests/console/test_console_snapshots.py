@@ -94,6 +94,7 @@ SCENES = {
     "empty-training": shows("empty", "2", ranks=0),
     "stale": Scene(feed=lambda: FakeFeed(scene("training")), keys=("2",), later_s=STALE_S),
     "disconnected": Scene(feed=disconnected, keys=("2",)),
+    "held": Scene(feed=disconnected, keys=("2", "space"), later_s=STALE_S),
     "replay": Scene(feed=replayed, keys=("2",)),
     "finished": shows("done", "2"),
     "failed": shows("failed", "2"),

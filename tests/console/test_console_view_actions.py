@@ -136,8 +136,16 @@ def test_stop_and_save_asks_for_the_runs_name():
     [
         (None, "Nothing has been saved yet: everything trained is lost."),
         (
-            CheckpointState(path="/a", version=12, at="2026-01-01T00:07:00Z"),
+            CheckpointState(path="/a", version=12, at="2026-01-01T02:07:00Z", uptime_s=420.0),
             "What came after version 12 (saved 3 m 00 s ago) is lost.",
+        ),
+        (
+            CheckpointState(path="/a", version=12, at="2026-01-01T00:07:00Z"),
+            "What came after version 12 is lost.",
+        ),
+        (
+            CheckpointState(path="/a", version=12, uptime_s=600.1),
+            "What came after version 12 is lost.",
         ),
         (
             CheckpointState(path="/a"),

@@ -29,7 +29,7 @@ from flodl_console.view.rank_detail import (
     rank_detail,
 )
 from flodl_console.view.ranks import COLUMNS, RankChoice, RankTable, rank_table
-from flodl_console.view.records import LinkChanged, LinkState, SourceKind
+from flodl_console.view.records import LinkChanged, LinkState, PagesChanged, SourceKind
 from flodl_console.view.texts import cell_width, clean, fit
 from flodl_console.view.tones import Phrase, text_of
 from flodl_console.view.topology import TopologyPanel, TreeLine, topology_panel
@@ -167,6 +167,7 @@ def panels_of(view: ConsoleView) -> list[object]:
     header = header_panel(view)
     found: list[object] = [
         link_banner(view),
+        link_banner(view, held=view),
         run_verdict(view),
         header,
         window_panel(view),
@@ -228,6 +229,7 @@ def test_a_banner_fits_whatever_a_feed_says(detail, retry):
         change = LinkChanged(state=state, detail=detail, at_s=5.0, retry_in_s=retry)
         for view in (view_of(None), fold(view_of(None), change)):
             check_room(link_banner(view))
+            check_room(link_banner(fold(view, PagesChanged(detail=detail, at_s=5.0)), held=view))
             check_room(run_verdict(view))
 
 

@@ -3,14 +3,17 @@
 import pytest
 from console_documents import document, member, rank, run_state, training, view_of
 
+from flodl_console.view.actions import ActionId, offer
 from flodl_console.view.fold import fold
 from flodl_console.view.header import header_lines, header_panel
 from flodl_console.view.link import LinkLook, link_banner
 from flodl_console.view.model import initial
 from flodl_console.view.records import (
     ClockTicked,
+    DocumentArrived,
     LinkChanged,
     LinkState,
+    PagesChanged,
     PlaybackMoved,
     SourceKind,
 )
@@ -82,6 +85,48 @@ def test_an_ended_run_shows_its_last_word(detail, text):
     over = training(phase=ClusterPhase.DONE)
     banner = link_banner(fold(view_of(over), changed(LinkState.ENDED, detail=detail)))
     assert (banner.look, banner.text, banner.short) == (LinkLook.ENDED, text, "ended")
+
+
+def test_what_keeps_the_past_away_is_told_of_a_run_that_is_live():
+    view = fold(view_of(training()), PagesChanged(detail="red answered with status 500", at_s=1.0))
+    banner = link_banner(fold(view, ClockTicked(at_s=2.0)))
+    assert (banner.look, banner.tone, banner.is_quiet) == (LinkLook.LIVE, Tone.WARN, False)
+    assert banner.text == "live, but its past cannot be read: red answered with status 500"
+    again = link_banner(fold(view, PagesChanged(detail="", at_s=3.0)))
+    assert (again.tone, again.is_quiet) == (Tone.OK, True)
+
+
+def test_a_held_picture_says_so_and_how_old_it_is_beside_what_the_road_is_like():
+    held = view_of(training())
+    newer = fold(held, DocumentArrived(document=training(), at_s=192.0, size_bytes=1, took_ms=1.0))
+    banner = link_banner(newer, held=held)
+    assert (banner.look, banner.tone, banner.word) == (LinkLook.LIVE, Tone.WARN, "live")
+    assert (banner.held, banner.age_s) == ("held, 3 m 12 s old", 192.0)
+    assert (banner.is_current, banner.is_quiet) == (False, True)
+    lost = fold(newer, changed(LinkState.DISCONNECTED, detail="no route", at_s=200.0))
+    banner = link_banner(lost, held=held)
+    assert (banner.look, banner.tone) == (LinkLook.DISCONNECTED, Tone.BAD)
+    assert banner.text == "disconnected: no route; shown is 3 m 20 s old"
+    silent = link_banner(fold(newer, ClockTicked(at_s=200.0)), held=held)
+    assert silent.text == (
+        "stale: no answer of 127.0.0.1:1337 for 8.0 s, what is shown is 3 m 20 s old"
+    )
+
+
+def test_the_end_of_a_run_is_told_although_an_older_picture_is_held():
+    held = view_of(training())
+    over = training(phase=ClusterPhase.DONE)
+    ended = fold(held, DocumentArrived(document=over, at_s=9.0, size_bytes=1, took_ms=1.0))
+    banner = link_banner(ended, held=held)
+    assert banner.text == "live: the run has ended since then; Space shows it"
+    assert (banner.is_quiet, banner.is_whole) == (False, True)
+    assert link_banner(ended, held=ended).is_quiet
+    gone = link_banner(fold(ended, changed(LinkState.ENDED, detail="exit 0")), held=held)
+    assert gone.text == "ended: exit 0"
+
+
+def test_before_anything_came_a_held_picture_has_no_age():
+    assert link_banner(view_of(None), held=view_of(None)).held == "held"
 
 
 def test_a_replay_says_where_it_stands():
@@ -174,6 +219,16 @@ def test_a_run_without_samples_or_an_ideal_has_no_progress():
     assert {"ideal", "metric"}.isdisjoint(field.key for field in panel.fields)
 
 
+def test_samples_beyond_any_float_are_no_progress_and_no_crash():
+    far = view_of(training(training=progress(samples_done=10**400, samples_total=4)))
+    panel = header_panel(far)
+    assert panel is not None
+    assert (panel.progress, panel.progress_text) == (None, "–  – / 4 samples")
+    confirm = offer(far, ActionId.STOP_NOW).confirm
+    assert confirm is not None
+    assert "– is trained; 0 samples are not." in confirm.lines
+
+
 @pytest.mark.parametrize(
     ("checkpoint", "text", "tone"),
     [
@@ -182,10 +237,16 @@ def test_a_run_without_samples_or_an_ideal_has_no_progress():
         (CheckpointState(), "not saved yet", Tone.DIM),
         (CheckpointState(path="/a"), "saved", Tone.INFO),
         (
-            CheckpointState(path="/a", version=40, at="2026-01-01T00:09:00Z"),
+            CheckpointState(path="/a", version=40, at="2026-01-01T02:09:00Z", uptime_s=540.0),
             "saved v40 1 m 00 s ago",
             Tone.INFO,
         ),
+        (
+            CheckpointState(path="/a", version=40, at="2026-01-01T00:09:00Z"),
+            "saved v40",
+            Tone.INFO,
+        ),
+        (CheckpointState(path="/a", version=40, uptime_s=601.0), "saved v40", Tone.INFO),
     ],
 )
 def test_the_header_says_what_is_saved(checkpoint, text, tone):

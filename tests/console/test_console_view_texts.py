@@ -281,8 +281,20 @@ def test_a_time_of_day_is_read_from_an_instant():
     assert formats.clock_time("yesterday") == "–"
 
 
-def test_seconds_between_two_instants_of_one_clock():
-    start = "2026-01-01T00:00:00Z"
-    assert formats.seconds_between(start, "2026-01-01T00:01:02.5Z") == 62.5
-    assert formats.seconds_between(start, "never") is None
-    assert formats.seconds_between(start, "2026-01-01T00:00:00") is None
+def test_an_age_goes_by_the_runs_own_clock_and_is_none_where_that_says_nothing():
+    assert formats.age_at(600.0, 537.5) == 62.5
+    assert formats.age_at(600.0, 600.0) == 0.0
+    for uptime_s, then_s in ((600.0, None), (600.0, 600.5), (math.inf, 1.0), (600.0, math.nan)):
+        assert formats.age_at(uptime_s, then_s) is None
+
+
+def test_a_ratio_survives_numbers_that_are_too_large_for_a_float():
+    assert formats.ratio(3, 4) == 0.75
+    for part, whole in ((10**400, 4), (4, 10**400), (1, 0), (1e308, 1e-308), (math.nan, 1.0)):
+        assert formats.ratio(part, whole) is None
+
+
+def test_what_is_far_too_large_is_not_drawn():
+    assert formats.plottable(-1e300) == -1e300
+    for value in (1e301, -1e307, 10**400, math.inf, math.nan, None):
+        assert formats.plottable(value) is None

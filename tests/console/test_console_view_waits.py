@@ -366,7 +366,8 @@ def alert(**fields):
         "alert_class": "nonfinite",
         "path": "root/red/rank1",
         "detail": "rank 1 is not finite in cycle 39",
-        "at": "2026-01-01T00:09:48Z",
+        "at": "2026-01-01T02:09:48Z",
+        "uptime_s": 588.0,
     }
     return AlertState.model_validate(usual | fields)
 
@@ -380,9 +381,14 @@ def test_a_young_alert_is_part_of_the_verdict():
 
 @pytest.mark.parametrize(
     "fields",
-    [{"at": "2026-01-01T00:07:00Z"}, {"at": "?"}, {"alert_class": "rank_lost"}],
+    [
+        {"uptime_s": 420.0},
+        {"uptime_s": None, "at": "2026-01-01T00:09:48Z"},
+        {"uptime_s": 601.0},
+        {"alert_class": "rank_lost"},
+    ],
 )
-def test_an_old_alert_and_one_of_a_loss_are_not(fields):
+def test_an_old_alert_one_without_an_age_and_one_of_a_loss_are_not(fields):
     assert verdict(training(alerts=(alert(**fields),))).tone is Tone.OK
 
 

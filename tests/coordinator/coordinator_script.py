@@ -218,18 +218,19 @@ class Script:
             said += self.ack(rank, number)
         return said
 
-    def metrics(self, rank, samples, epoch=0, loss=0.5):
+    def metrics(self, rank, samples, epoch=0, loss=0.5, loss_samples=None, scalars=None):
         said = MetricsMsg(
             rank=Rank(rank),
             epoch=epoch,
             avg_loss=loss,
             batches_processed=1,
             samples_processed=samples,
+            loss_samples=samples if loss_samples is None else loss_samples,
             epoch_ms=1.0,
             share_complete_ms=1.0,
             compute_only_ms=1.0,
             data_starve_ms=0.0,
-            scalars={},
+            scalars=scalars or {},
         )
         return self.tell(rank, said)
 

@@ -51,6 +51,19 @@ def test_a_stop_cuts_the_window_and_saves_what_is_done():
     assert ends(world.exiting(1)).exit_code == 4
 
 
+def test_an_average_that_waits_for_batches_has_no_ceiling_of_its_own_yet():
+    world = settled(PacedWorld((10, 40), 4_000))
+    limit_s = world.machine.view(world.now).reduce.stall_ceiling_s
+    part_of_window(world, 0.5)
+    world.handle(StopRequested(StopKind.SAVE, 4, "SIGTERM"))
+    asked_at = world.now
+    seen = world.machine.view(asked_at + 0.001).reduce
+    assert seen.pending_s == pytest.approx(0.001)
+    assert seen.stall_ceiling_s is None
+    world.run(until=lambda: world.machine.view(world.now).reduce.stall_ceiling_s is not None)
+    assert limit_s < world.machine.view(world.now).reduce.stall_ceiling_s <= limit_s + 0.05
+
+
 def test_a_checkpoint_is_saved_by_a_cut_and_training_goes_on_without_a_loss():
     world = settled(PacedWorld((10, 40), 600))
     part_of_window(world, 0.6)

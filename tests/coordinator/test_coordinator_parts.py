@@ -254,13 +254,14 @@ def test_the_gate_is_shut_without_ranks():
 # metrics
 
 
-def report(rank, samples, loss, epoch=0, scalars=None):
+def report(rank, samples, loss, epoch=0, scalars=None, loss_samples=None):
     return MetricsMsg(
         rank=Rank(rank),
         epoch=epoch,
         avg_loss=loss,
         batches_processed=1,
         samples_processed=samples,
+        loss_samples=samples if loss_samples is None else loss_samples,
         epoch_ms=1.0,
         share_complete_ms=1.0,
         compute_only_ms=1.0,
@@ -289,6 +290,22 @@ def test_the_loss_of_an_epoch_is_weighted_by_samples(reports):
     for rank in range(4):
         expected = sum(samples for other, samples, _ in reports if other == rank)
         assert totals.reported_samples(Rank(rank)) == expected
+
+
+def test_samples_without_a_finite_loss_weigh_nothing_in_their_ranks_loss():
+    totals = EpochTotals(epoch=0)
+    totals.add(report(0, 100, 4.0, loss_samples=10))
+    totals.add(report(1, 30, 2.0))
+    assert totals.loss == pytest.approx((4.0 * 10 + 2.0 * 30) / 40)
+    assert totals.reported_samples(Rank(0)) == 100
+
+
+def test_sums_that_would_overflow_keep_what_they_had():
+    totals = EpochTotals(epoch=0)
+    totals.add(report(0, 1, 1.0, scalars={"norm": (1e308, 1.0)}))
+    totals.add(report(1, 1, 1e308, loss_samples=10, scalars={"norm": (1e308, 1.0)}))
+    assert totals.loss == 1.0
+    assert totals.scalars == {"norm": 1e308}
 
 
 def test_losses_and_scalars_that_are_not_finite_have_no_weight():

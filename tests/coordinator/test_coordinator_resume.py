@@ -21,7 +21,13 @@ from flodl_core.coordinator.events import (
     StopKind,
     StopRequested,
 )
-from flodl_core.coordinator.facts import Arrangement, EpochCoverage, EpochFacts, ResumePoint
+from flodl_core.coordinator.facts import (
+    Arrangement,
+    EpochCoverage,
+    EpochFacts,
+    OpenTotals,
+    ResumePoint,
+)
 from flodl_core.coordinator.machine import Coordinator
 from flodl_core.coordinator.settings import CoordinatorSettings
 from flodl_core.dispatch.ranges import Range
@@ -183,6 +189,60 @@ def test_an_epoch_that_goes_on_is_aggregated_with_all_of_its_samples():
     facts = script.machine.view(script.now).epochs[-1]
     assert (facts.epoch, facts.samples, facts.dropped) == (1, 22, 2)
     assert facts.syncs == 10  # cycles 5 to 14
+
+
+def test_loss_scalars_and_duration_of_an_epoch_are_of_both_runs():
+    earlier = OpenTotals(
+        loss_sum=2.0 * 8, loss_samples=8, scalars={"right": (6.0, 8.0)}, duration_s=100.0
+    )
+    script = Resumed(point(open_totals=earlier), hosts=(("red", 1),))
+    begun(script)
+    opened = script.now
+    for cycle in range(8, 15):
+        script.cycle(cycle)
+    script.metrics(0, 14, epoch=1, loss=1.0, loss_samples=12, scalars={"right": (10.0, 12.0)})
+    facts = script.machine.view(script.now).epochs[-1]
+    assert facts.loss == pytest.approx((2.0 * 8 + 1.0 * 12) / 20)
+    assert facts.scalars == {"right": pytest.approx(16 / 20)}
+    assert facts.duration_s == pytest.approx(100.0 + script.now - opened, abs=1.0)
+
+
+def test_what_was_reported_of_an_earlier_epoch_is_no_part_of_the_next():
+    earlier = OpenTotals(loss_sum=100.0, loss_samples=8, duration_s=100.0)
+    coverage = EpochCoverage(epoch=1, total_samples=24, uncovered=(Range(0, 2),))
+    script = Resumed(point(coverage=coverage, open_totals=earlier), hosts=(("red", 1),), epochs=3)
+    begun(script)
+    script.cycle(8)
+    script.metrics(0, 2, epoch=1, loss=1.0)
+    for cycle in range(9, 21):
+        script.cycle(cycle)
+    script.metrics(0, 24, epoch=2, loss=1.0)
+    first, second = script.machine.view(script.now).epochs[-2:]
+    assert (first.loss, second.loss) == (pytest.approx(102.0 / 10), 1.0)
+    assert second.duration_s < 100.0 <= first.duration_s
+
+
+def test_a_save_in_mid_epoch_keeps_what_was_reported_of_it():
+    earlier = OpenTotals(loss_sum=16.0, loss_samples=8, scalars={"a": (1.0, 2.0)}, duration_s=9.0)
+    script = Resumed(point(open_totals=earlier))
+    begun(script)
+    script.handle(CheckpointRequested("operator"))
+    script.cycle(8)
+    script.metrics(0, 2, epoch=1, loss=1.0, scalars={"a": (3.0, 4.0), "b": (1.0, 1.0)})
+    script.metrics(1, 2, epoch=1, loss=None, loss_samples=0)
+    kept = of(script.checkpoint_results(8), SaveBundle)[0].facts.open_totals
+    assert (kept.loss_sum, kept.loss_samples) == (18.0, 10)
+    assert kept.scalars == {"a": (4.0, 6.0), "b": (1.0, 1.0)}
+    assert kept.duration_s >= 9.0
+
+
+def test_between_epochs_nothing_is_kept_of_one():
+    script = Resumed(point(coverage=None, open_totals=None), hosts=(("red", 1),))
+    begun(script)
+    for cycle in range(8, 20):
+        script.cycle(cycle)
+    script.metrics(0, 24, epoch=1)
+    assert of(script.checkpoint_result(0, 19), SaveBundle)[0].facts.open_totals is None
 
 
 def test_an_epoch_of_which_nothing_is_left_is_aggregated_at_once():

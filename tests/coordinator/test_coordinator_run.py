@@ -266,7 +266,10 @@ def test_skipped_steps_drop_their_samples_at_the_commit():
     said = script.rounds(1, [tally(0, n=0), tally(1, n=1)])
     assert ranges(said) == {(1, 4, 2)}
     assert ranges(said, "dropped") == {(0, 0, 2)}
-    assert [fact.fields["reason"] for fact in of(said, Announce)] == ["skipped steps"]
+    assert [fact.fields["reason"] for fact in of(said, Announce)] == [
+        "no optimizer step in this window (skipped by the loss scaler, or gradients accumulated "
+        "over batches)"
+    ]
 
 
 def test_an_unrealized_cycle_drops_what_was_skipped_and_keeps_the_version():

@@ -94,6 +94,18 @@ def test_the_rate_falls_while_a_window_takes_longer_than_the_last():
     assert view(script).training.throughput == pytest.approx(4 / 230)
 
 
+def test_the_ceiling_of_an_average_counts_from_when_the_last_rank_came_to_it():
+    script = Script((("red", 2),), n_samples=400, stall_timeout_s=300.0).start()
+    script.batch(0)
+    script.batch(1)
+    script.now += 50.0
+    script.ready(0, 1)
+    script.ready(1, 1)
+    seen = view(script).reduce
+    assert 300.0 <= seen.stall_ceiling_s <= 351.0
+    assert seen.pending_s is not None
+
+
 def test_of_ranks_that_left_neither_loss_nor_rate_is_counted():
     script = Script((("red", 2), ("blue", 1)), n_samples=400).start()
     for cycle in range(1, 3):

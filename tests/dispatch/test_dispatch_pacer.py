@@ -361,10 +361,30 @@ def test_a_checkpoint_is_written_before_the_rank_trains_on():
     script.next()
     script.tell(CycleAdopted(1, COMMITTED), Checkpoint(version=1, target_rank=0))
     script.tell(Update(version=1, cycle=1), SetGlobalStep(n=1))
+    assert script.next() == ReportEpoch(0)
     assert script.next() == WriteCheckpoint(1)
     assert script.next() == hold("busy")
     script.tell(CheckpointWritten(1))
     assert isinstance(script.next(), TrainBatch)
+
+
+def test_a_rank_reports_what_it_trained_of_the_epoch_before_it_writes_a_checkpoint():
+    script = started()
+    script.train()
+    script.tell(RequestParams(cycle=1))
+    script.next()
+    script.tell(CycleAdopted(1, COMMITTED), Checkpoint(version=1, target_rank=0))
+    assert script.next() == ReportEpoch(0)
+    assert script.next() == WriteCheckpoint(1)
+    script.tell(CheckpointWritten(1), Checkpoint(version=1, target_rank=0))
+    assert script.next() == WriteCheckpoint(1)  # nothing was trained since
+
+
+def test_a_rank_with_samples_that_no_average_has_reports_nothing_before_a_checkpoint():
+    script = started(window=0)
+    script.train()
+    script.tell(Checkpoint(version=0, target_rank=0))
+    assert script.next() == WriteCheckpoint(0)
 
 
 def test_a_checkpoint_is_written_while_the_update_is_awaited():

@@ -203,7 +203,8 @@ async def say(data, *, world=None):
     ("data", "status"),
     [
         (b"GET / HTTP/1.0\r\n\r\n", b"200"),
-        (b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", b"200"),
+        (b"GET http://[::1]/ HTTP/1.1\r\nHost: [::1]\r\n\r\n", b"200"),
+            (b"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", b"403"),
         (b"GET http://localhost/ HTTP/1.1\r\nHost: a\r\n\r\n", b"400"),
         (b"GET garbage\r\n\r\n", b"400"),
         (b"GET / HTTP/1.1\r\n\r\n", b"400"),

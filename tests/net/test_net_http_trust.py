@@ -16,6 +16,7 @@ from flodl_core.net.http_trust import (
     distrust_of_acting,
     distrust_of_reading,
     peer_is_same_user,
+    trick_of_a_page,
 )
 
 POLICY = TrustPolicy(operator_token="0123abcd")
@@ -65,6 +66,32 @@ def test_another_machine_needs_the_token():
 def test_a_web_page_is_refused_even_with_the_token():
     assert "web page" in distrust(shows(origin="http://localhost:1337", bearer="0123abcd"))
     assert "web page" in distrust(shows(origin=""))
+
+
+OWN = TrustPolicy(operator_token="0123abcd", own_names=frozenset({"gpu-box"}))
+
+
+@pytest.mark.parametrize(
+    "host",
+    [None, "localhost:1337", "127.0.0.1", "[::1]:80", "10.0.0.5:1337", "127.0.1.1", "GPU-box:9",
+     "[fe80::1]:7"],
+)  # fmt: skip
+def test_what_this_machine_may_be_called_by_its_own_readers(host):
+    assert trick_of_a_page(shows(host=host), OWN) is None
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example:1337", "evil.example", "gpu-box.evil", "localhost.evil:1", "", "a:b"]
+)
+def test_a_name_that_somebody_else_may_own_reads_nothing_from_loopback_without_the_token(host):
+    assert "Host must be localhost" in trick_of_a_page(shows(host=host), OWN)
+    assert trick_of_a_page(shows(host=host, bearer="0123abcd"), OWN) is None
+    assert trick_of_a_page(shows(host=host, loopback=False), OWN) is None
+
+
+def test_a_web_page_reads_nothing_with_the_token_or_without():
+    assert "web page" in trick_of_a_page(shows(origin="https://a"), OWN)
+    assert "web page" in trick_of_a_page(shows(origin="", loopback=False, bearer="0123abcd"), OWN)
 
 
 @given(st.text(max_size=20).filter(lambda text: text != "0123abcd"), st.booleans())

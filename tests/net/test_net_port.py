@@ -186,9 +186,13 @@ async def test_a_valid_hello_without_a_proof_is_counted_as_unproven():
         assert port.dropped() == {"unproven": 1}
 
 
-@pytest.mark.parametrize("bug", [LocalProtocolError("a bug"), FileNotFoundError("no log")])
-async def test_a_bug_of_ours_stops_the_port(bug):
+BUGS = [LocalProtocolError("a bug"), FileNotFoundError("no log")]
+
+
+@pytest.mark.parametrize("bug", BUGS)
+async def test_a_bug_of_ours_in_serving_a_link_stops_the_port(bug):
     async def fail(connection):
+        connection.authenticated()
         raise bug
 
     async def run():
@@ -199,6 +203,23 @@ async def test_a_bug_of_ours_stops_the_port(bug):
     with pytest.raises(ExceptionGroup) as caught:
         await run()
     assert caught.group_contains(type(bug))
+
+
+@pytest.mark.parametrize("bug", BUGS)
+async def test_a_bug_of_ours_that_a_stranger_finds_costs_the_stranger_only(bug):
+    join = Consumer()
+
+    async def fail(connection):
+        raise bug
+
+    async with running_port(on_mux=fail, on_join=join) as port:
+        port.client(b"MUX1").close()
+        await until(port.dropped)
+        assert port.dropped() == {"fault": 1}
+        assert f"{type(bug).__name__}: " in port.notes[0].detail
+        assert "(test_net_port.py:" in port.notes[0].detail
+        port.client(b"JOIN").close()
+        await until(lambda: join.got)
 
 
 async def test_a_detached_socket_is_not_closed_by_the_port():

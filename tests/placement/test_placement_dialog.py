@@ -1,6 +1,9 @@
 """The dialog of launcher and placed process: its lines, its pipes, and the word of the port."""
 
 import os
+import subprocess
+import sys
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -18,6 +21,8 @@ from flodl_core.placement.dialog import (
 )
 from flodl_core.placement.greeter import WORD_CHARS, Greeter, hear_word
 from flodl_core.placement.line_pipe import LineReader, LineWriter
+from flodl_core.placement.roads import PLACED_MODULE, Approach
+from flodl_core.placement.session import HostSession
 
 ORDER = PlaceOrder(
     host="blue\n", controller="127.0.0.1:1", word="w" * WORD_CHARS, env={"A": "b\nc"}, timeout_s=9
@@ -56,6 +61,37 @@ def test_every_message_is_one_line_and_comes_back_whole(message, kind):
 
 def test_a_report_is_found_behind_what_a_login_prints():
     assert line_of(REPORT).startswith(REPORT_MARK)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("greeting", ["", "Welcome\\n", "\\033]0;me@blue\\007", "no end: "])
+def test_a_report_is_heard_whatever_the_login_printed_before_it(anyio_backend, greeting, tmp_path):
+    (tmp_path / "report").write_bytes(line_of(REPORT))
+    words = f"read order; printf '{greeting}'; cat {tmp_path}/report; read end"
+
+    async def ask():
+        approach = Approach(command=("sh", "-c", words), controller="red:1337")
+        session = HostSession(approach, env=dict(os.environ), output=tmp_path / "said")
+        try:
+            with anyio.fail_after(30):
+                return await session.ask(ORDER)
+        finally:
+            await session.finish(1.0)
+
+    assert anyio.run(ask, backend=anyio_backend) == REPORT
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_the_placed_process_ends_the_line_of_a_login_before_its_report(tmp_path):
+    said = subprocess.run(
+        [sys.executable, "-P", "-m", PLACED_MODULE, "--host", "blue"],
+        input=line_of(replace(ORDER, timeout_s=60)),
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert said.stdout.startswith(b"\n" + REPORT_MARK), said.stderr
 
 
 @given(st.binary(max_size=200))

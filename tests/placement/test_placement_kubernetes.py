@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from manifest_reader import read_manifests
 
 from flodl_core.config.keys import KEYS
@@ -121,15 +122,87 @@ def test_hosts_dial_the_service_that_selects_the_launcher():
     assert said[said.index("--advertise") + 1] == "night"
 
 
-def test_no_pod_outlives_what_ended_for_good():
+class HostJob:
+    """The hosts' Job as its controller sees it: what becomes of each index when a pod ends."""
+
+    def __init__(self, spec):
+        self.spec = spec
+        self.failed_pods = dict.fromkeys(range(spec["completions"]), 0)
+        self.failed_indexes = set()
+        self.has_failed = False
+
+    def ended(self, index, code, *conditions):
+        """One pod of an index ends; return whether another is started in its place."""
+        action = next(filter(None, (self._fits(rule, code, conditions) for rule in self.rules)), "")
+        assert action != "FailJob", "one host ends the others"
+        if action != "Ignore":
+            self.failed_pods[index] += 1
+        if action == "FailIndex" or self.failed_pods[index] > self.spec["backoffLimitPerIndex"]:
+            self.failed_indexes.add(index)
+        assert "backoffLimit" not in self.spec, "pods of all hosts are counted together"
+        self.has_failed = len(self.failed_indexes) > self.spec["maxFailedIndexes"]
+        return index not in self.failed_indexes
+
+    @property
+    def rules(self):
+        return self.spec["podFailurePolicy"]["rules"]
+
+    def _fits(self, rule, code, conditions):
+        if "onExitCodes" in rule:
+            assert rule["onExitCodes"]["operator"] == "In"
+            return rule["action"] if code in rule["onExitCodes"]["values"] else ""
+        wanted = {(one["type"], one["status"]) for one in rule["onPodConditions"]}
+        return rule["action"] if wanted & {(one, "True") for one in conditions} else ""
+
+
+def host_job():
+    return HostJob(by_name(hosts=5)["night-hostJob"]["spec"])
+
+
+def test_the_launcher_is_one_pod_and_each_further_host_an_index():
     hosts = by_name()["night-hostJob"]["spec"]
     assert (hosts["completions"], hosts["parallelism"]) == (2, 2)
-    (rule,) = hosts["podFailurePolicy"]["rules"]
-    assert rule["action"] == "FailJob"
-    assert rule["onExitCodes"]["values"] == [2, 3, 7], "usage, refused for good, run lost"
-    assert 6 not in rule["onExitCodes"]["values"], "the launcher may not be there yet"
+    assert hosts["completionMode"] == "Indexed"
     assert pod(by_name()["night-hostJob"])["restartPolicy"] == "Never"
     assert by_name()["night-launcherJob"]["spec"]["backoffLimit"] == 0
+
+
+@pytest.mark.parametrize("code", [2, 3, 7])
+def test_a_host_that_was_refused_or_lost_its_run_ends_and_no_other_does(code):
+    job = host_job()
+    assert not job.ended(0, code)
+    assert (job.failed_indexes, job.has_failed) == ({0}, False)
+
+
+def test_a_pod_that_a_drained_node_takes_along_is_replaced_and_not_counted():
+    job = host_job()
+    for _ in range(100):
+        assert job.ended(1, 7, "DisruptionTarget")
+    assert (job.failed_indexes, job.has_failed) == (set(), False)
+
+
+def test_late_knocks_of_a_host_that_was_killed_cost_only_that_host():
+    job = host_job()
+    assert job.ended(2, 137)
+    tries = 1
+    while job.ended(2, 6):
+        tries += 1
+    assert tries >= 10, "the launcher may not be there yet"
+    assert (job.failed_indexes, job.has_failed) == ({2}, False)
+
+
+def test_hosts_that_all_end_end_their_job_by_themselves():
+    job = host_job()
+    assert not any(job.ended(index, 7) for index in range(4))
+    assert job.failed_indexes == {0, 1, 2, 3}
+
+
+def test_a_launcher_that_trains_alone_listens_inside_its_pod_only():
+    found = by_name(hosts=1, is_alone=True)
+    assert set(found) == {"nightSecret", "night-launcherJob"}
+    said = pod(found["night-launcherJob"])["containers"][0]["command"]
+    assert "--bind" not in said
+    assert "--advertise" not in said
 
 
 def test_gpus_and_the_volume_are_asked_for_where_they_are_given():

@@ -10,6 +10,7 @@ import pytest
 
 from flodl_core.config.load import load_run
 from flodl_core.config.workers import PlacementKind
+from flodl_core.ids import ExitCode
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "placement.md"
 
@@ -32,6 +33,10 @@ def test_the_settings_file_of_the_page_is_taken_as_it_stands(tmp_path):
     )
     assert (green.destination, green.devices, green.micro_batch) == ("green", ("cuda:0",), 8)
     assert green.env == {"OMP_NUM_THREADS": "4"}
+
+
+def test_a_host_that_systemd_stops_has_not_failed():
+    assert f"SuccessExitStatus={ExitCode.JOIN_RUN_LOST}\n" in block("ini")
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="not installed: systemd")

@@ -146,17 +146,20 @@ def test_whatever_kills_the_launcher_nothing_is_left_on_the_host(launch):
 
 
 @pytest.mark.long
-def test_the_settings_file_of_a_launch_is_the_one_of_the_hosts_that_it_starts_here(tmp_path):
-    """An agent refuses what only it reads, by the line of the file that the launcher was given."""
+def test_hosts_that_a_launcher_starts_here_hear_of_it_alone(tmp_path):
+    """What the settings file or a variable says of an agent is for one that somebody types."""
     place = tmp_path / "named"
     place.mkdir()
-    (place / "other.toml").write_text('[run]\nhosts = 2\n[agent]\nssh = "-o no option"\n')
-    run = Launched(place, "synthetic", "--config", "other.toml")
+    settings = '[run]\nhosts = 2\n[net]\ntimeout_scale = 2\n[agent]\nssh = "me@gateway.invalid"\n'
+    (place / "other.toml").write_text(settings)
+    run = Launched(
+        place,
+        *("synthetic", "--config", "other.toml", "--epochs", "2"),
+        *("--job-arg", "params=1000", "--job-arg", "samples=64"),
+        extra={"FLODL_TLS_FINGERPRINT": "4d5e" * 16, "FLODL_AGENT_DEVICES": "mps"},
+    )
     try:
-        assert run.finish() == 3, run.story()
-        assert "agent" in run.error["text"]
-        (output,) = place.glob("runs/*/logs/*-1-agent.out")
-        said = f"agent.ssh = '-o no option' (file {place}/other.toml:4)"
-        assert said in output.read_text()
+        assert run.finish() == 0, run.story()
+        assert len({row["host"] for row in run.summary["ranks"]}) == 2
     finally:
         run.destroy()

@@ -79,6 +79,10 @@ def test_the_same_world_ends_bit_by_bit_as_a_run_that_was_never_stopped(
     assert not again.texts("alert")
     assert again.summary["resumed_from"] == str(stopped.stem)
     assert again.summary["samples_trained"] == EPOCHS * SAMPLES
+    for one, other in zip(again.summary["epochs"], whole.summary["epochs"], strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-9)  # of both parts together
+        assert one["samples"] == other["samples"] == SAMPLES
+    assert again.summary["epochs"][0]["duration_s"] > again.summary["epochs"][1]["duration_s"]
 
 
 def test_with_pinned_counts_a_stop_changes_no_bit_either(launch_ahead) -> None:

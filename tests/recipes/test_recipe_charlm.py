@@ -73,6 +73,23 @@ def test_an_untrained_model_knows_nothing():
     assert score(job, job.model()) == pytest.approx(math.log(len(load_corpus().symbols)), abs=0.25)
 
 
+def test_a_run_beyond_the_schedule_is_told_once_how_to_lengthen_it(caplog):
+    job = charlm.job(epochs=1)
+    steps = len(job.dataset()) // job.batch_size
+    for step in range(int(1.1 * steps) + 1):
+        job.scheduler(step)
+    assert not caplog.records, (
+        "a run of its own epochs is told nothing, nor a rank that counts ahead"
+    )
+    for step in range(2 * steps, 2 * steps + 9):
+        assert job.scheduler(step) == pytest.approx(0.02)
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "give --job-arg epochs=N instead of --epochs N" in caplog.text
+    longer = charlm.job(epochs=10)
+    assert longer.epochs == 10
+    assert longer.scheduler(steps) > 0.9
+
+
 def test_the_learning_rate_warms_up_then_falls_to_almost_nothing_and_stays():
     job = charlm.job()
     steps = job.epochs * (len(job.dataset()) // job.batch_size)

@@ -126,3 +126,35 @@ def test_a_job_finds_the_directory_of_the_hosts_data(tmp_path):
         return await ask_inspector(named.ref, named.path, env=job_environment(data), timeout_s=60.0)
 
     assert anyio.run(ask).n_samples == 7
+
+
+@pytest.mark.slow
+def test_a_thread_that_a_job_leaves_running_does_not_hold_the_inspection(tmp_path, monkeypatch):
+    waiting = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    (tmp_path / "train.py").write_text(waiting + JOB)
+    (tmp_path / "beside.py").write_text("COUNT = 5\n")
+    monkeypatch.chdir(tmp_path)
+    assert inspect("train.py:job").n_samples == 5
+
+
+@pytest.mark.slow
+def test_a_vocabulary_made_of_a_set_is_the_same_in_every_process(tmp_path, monkeypatch):
+    names = [f"label {number}" for number in range(20)]
+    job = tmp_path / "labelled.py"
+    job.write_text(
+        JOB.replace("from beside import COUNT", f"IDS = list(set({names}))").replace(
+            "torch.ones(COUNT, 1)", "torch.tensor([int(name[6:]) for name in IDS])"
+        )
+    )
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    named, env = name_job(f"{job}:job", {}), job_environment(None)
+    found = {
+        anyio.run(lambda: ask_inspector(named.ref, named.path, env=env, timeout_s=60)).dataset_sig
+        for _ in range(2)
+    }
+    assert len(found) == 1
+
+
+def test_a_hash_seed_of_the_users_own_is_kept(monkeypatch):
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    assert job_environment(None)["PYTHONHASHSEED"] == "5"

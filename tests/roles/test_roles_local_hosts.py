@@ -1,6 +1,8 @@
 """Agents that the launcher starts itself: one after another, while the window is open."""
 
 import os
+import uuid
+from pathlib import Path
 from types import SimpleNamespace
 
 import anyio
@@ -13,20 +15,20 @@ NOTHING_SET = SimpleNamespace(micro_batch=None, loader_workers=None)
 HOSTS = {HostName(name): ("cpu",) for name in ("green", "blue", "red")}
 
 
-def agents(place):
+def agents(place, *words, **variables):
     return AgentChildren(
         "127.0.0.1:9",
         token_path=place / "token",
-        job="digits",
-        env=dict(os.environ),
+        words=("--job", "digits", *words),
+        env={**os.environ, **variables},
         output_path=place.joinpath,
         run_dir=place,
     )
 
 
-async def start(children, until_joined, ended, tasks):
+async def start(children, until_joined, ended, tasks, hosts=HOSTS):
     await children.start(
-        HOSTS,
+        hosts,
         config=NOTHING_SET,
         until_joined=until_joined,
         on_ended=lambda host, how: ended.append(host),
@@ -63,6 +65,49 @@ async def test_agents_may_be_ended_while_others_are_started(tmp_path):
         await start(children, until_joined, ended, tasks)
         await children.finish(0)
     assert sorted(ended) == ["blue", "green", "red"]
+
+
+def of_process(label, what):
+    """The words or variables of the process of a host, which has just been started."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes().decode().split("\0")
+                if label in words and "join" in words:
+                    return (entry / what).read_bytes().decode().split("\0")
+            except OSError:
+                continue
+    raise AssertionError(f"nothing runs for {label}")
+
+
+@pytest.mark.anyio
+async def test_an_agent_of_ours_is_told_everything_by_its_launcher(tmp_path):
+    label = f"blue-{uuid.uuid4().hex}"
+    meant_for_others = {
+        "FLODL_AGENT_SSH": "me@gateway",
+        "FLODL_AGENT_INSPECT_TIMEOUT_S": "1",
+        "FLODL_TLS_FINGERPRINT": "4d5e" * 16,
+        "FLODL_TOKEN": "00" * 16,
+        "FLODL_CONFIG": str(tmp_path / "flodl.toml"),
+    }
+    handed_on = ("--inspect-timeout-s", "600", "--verbose")
+    children = agents(tmp_path, *handed_on, FLODL_DATA="/data", PLAIN="1", **meant_for_others)
+    seen = []
+
+    async def until_joined(host):
+        seen.append((of_process(host, "cmdline"), of_process(host, "environ")))
+        return False
+
+    async with anyio.create_task_group() as tasks:
+        await start(children, until_joined, [], tasks, {HostName(label): ("cpu",)})
+        await children.finish(0)
+    ((words, variables),) = seen
+    assert words[words.index("--inspect-timeout-s") + 1] == "600"
+    assert "--verbose" in words
+    assert words[words.index("--config") + 1] == os.devnull, "no [agent] of a settings file"
+    names = {one.partition("=")[0] for one in variables}
+    assert not names & set(meant_for_others)
+    assert {"FLODL_DATA", "PLAIN"} <= names
 
 
 @pytest.fixture

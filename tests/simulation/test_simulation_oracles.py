@@ -306,6 +306,7 @@ def test_an_epoch_that_ends_with_metrics_missing_is_caught():
         epoch=0,
         batches_processed=1,
         samples_processed=2,
+        loss_samples=2,
         epoch_ms=1.0,
         share_complete_ms=1.0,
         compute_only_ms=1.0,

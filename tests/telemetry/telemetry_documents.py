@@ -64,6 +64,7 @@ def training(**given: Any) -> TrainingState:
             "global_step": 40,
             "samples_done": 640,
             "samples_total": 6000,
+            "syncs": 10,
             "loss": 2.5,
             "throughput": 412.4,
             "eta_s": 80.0,

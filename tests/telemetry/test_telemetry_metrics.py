@@ -3,7 +3,14 @@ import subprocess
 import sys
 
 from prometheus_client.parser import text_string_to_metric_families
-from telemetry_documents import alert, document, in_training, rank_state, training
+from telemetry_documents import (
+    alert,
+    document,
+    epoch_state,
+    in_training,
+    rank_state,
+    training,
+)
 
 from flodl_core.telemetry.metrics import METRICS, render_metrics
 from flodl_core.telemetry.state import EndState, ResourceState
@@ -55,6 +62,13 @@ def test_what_is_absent_has_no_sample():
     assert "flodl_exit_code" not in names
     assert "flodl_rank_batches_total" not in names
     assert samples(document(end=EndState(exit_code=3, reason="x")))["flodl_exit_code", ()] == 3
+
+
+def test_scalars_are_those_of_the_last_finished_epoch():
+    epochs = (epoch_state(0, scalars={"old": 1.0}), epoch_state(1, scalars={"accuracy": 0.5}))
+    found = samples(in_training(epochs=epochs))
+    assert found["flodl_epoch_scalar", (("name", "accuracy"),)] == 0.5
+    assert ("flodl_epoch_scalar", (("name", "old"),)) not in found
 
 
 def test_repeats_of_alerts_are_counted():

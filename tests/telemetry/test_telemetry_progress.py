@@ -26,7 +26,7 @@ from flodl_core.telemetry.progress import (
     describe_window,
 )
 from flodl_core.telemetry.state import ElcheState, EndState, StateDocument
-from flodl_core.telemetry.summary import render_summary, summarize
+from flodl_core.telemetry.summary import Unbounded, render_summary, summarize
 
 
 def plain(*documents, **given_):
@@ -209,7 +209,7 @@ def test_every_text_of_somebody_else_is_harmless_and_backslashes_stand_once():
         epochs=(epoch_state(0, metric=1.0, metric_name=ODD),),
     )
     last = last.model_copy(update={"run": last.run.model_copy(update={"run_dir": ODD})})
-    summary = summarize(last, exit_code=1, reason=ODD, detail=ODD, sample_log=ODD)
+    summary = summarize(last, exit_code=1, reason=ODD, detail=ODD, beyond=Unbounded(sample_log=ODD))
     lines = [*plain(last), *render_summary(summary).split("\n"), *render_status(last)]
     told = "\n".join(lines)
     assert "\x1b" not in told

@@ -21,7 +21,13 @@ from flodl_core.telemetry.quantities import (
     show_percent,
     show_rate,
 )
-from flodl_core.telemetry.summary import RunSummary, render_summary, summarize, summary_json
+from flodl_core.telemetry.summary import (
+    RunSummary,
+    Unbounded,
+    render_summary,
+    summarize,
+    summary_json,
+)
 
 
 def finished(**given):
@@ -36,12 +42,12 @@ def finished(**given):
             alerts=(alert(), alert(count=2, at="later"), alert("drift")),
             report="The \\ old\n\tman\x1b[2J",
         ),
-        **{"exit_code": 0, "reason": "finished", "samples_tail": 8, **given},
+        **{"exit_code": 0, "reason": "finished", "beyond": Unbounded(samples_tail=8), **given},
     )
 
 
 def test_the_summary_holds_samples_loss_eval_syncs_share_and_weight():
-    summary = finished(sample_log="s.jsonl")
+    summary = finished(beyond=Unbounded(samples_tail=8, sample_log="s.jsonl"))
     assert (summary.samples_trained, summary.samples_dropped, summary.samples_tail) == (5984, 16, 8)
     assert (summary.loss, summary.metric, summary.metric_name) == (2.5, 1.21, "nats/char")
     assert (summary.syncs, summary.global_step, summary.world_size) == (10, 40, 4)
@@ -58,7 +64,9 @@ def test_the_summary_reads_back_from_json():
 
 
 def test_people_read_it_as_a_table_and_the_ending_comes_last():
-    assert render_summary(finished(sample_log="s.jsonl")).splitlines() == [
+    assert render_summary(
+        finished(beyond=Unbounded(samples_tail=8, sample_log="s.jsonl"))
+    ).splitlines() == [
         "The model says:",
         "  The \\ old",
         "      man\\x1b[2J",
@@ -154,3 +162,19 @@ def test_numbers_read_as_people_write_them():
     assert (plural(1, "rank"), plural(0, "rank"), plural(2, "rank")) == (
         "1 rank", "0 ranks", "2 ranks",
     )  # fmt: skip
+
+
+def test_long_runs_are_summed_up_whole():
+    epochs = tuple(epoch_state(number) for number in range(300))
+    shown = in_training(9.0, epochs=epochs[-100:], alerts=(alert("nonfinite", count=50),))
+    whole = summarize(
+        shown,
+        exit_code=0,
+        reason="finished",
+        beyond=Unbounded(epochs=epochs, alerts={"rank_lost": 1, "nonfinite": 60}),
+    )
+    assert [one.epoch for one in whole.epochs] == list(range(300))
+    assert whole.alerts == {"nonfinite": 60, "rank_lost": 1}
+    watched = summarize(shown, exit_code=0, reason="finished")
+    for summary in (whole, watched):
+        assert "in 300 epochs" in render_summary(summary)

@@ -53,6 +53,8 @@ class Chancy:
             self.mark.write_text(str(os.getpid()))
         if self.fault == "raises":
             raise ValueError("sample 40 is torn")
+        if self.fault == "raises oddly":
+            raise ValueError("cat\udc80.png " + "x" * (80 << 20))
         if self.fault == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         if self.fault == "leaves":
@@ -100,10 +102,19 @@ def job(*, samples=SAMPLES, fault="", mark="", collated=True, workers=0):
         optimizer=lambda model: torch.optim.Adam(model.parameters(), lr=0.01),
         dataset=lambda: Chancy(samples=samples, fault=fault, mark=mark),
         step=step,
-        collate=collate if collated else unfit,
+        collate={True: collate, False: unfit, "gathered": Gathered}[collated],
         batch_size=8,
         workers=workers,
     )
+
+
+class Gathered(list):
+    """A list that only its own way makes."""
+
+    def __init__(self, items, /):
+        if not isinstance(items[0], Item):
+            raise TypeError("made of samples alone")
+        super().__init__([item.noise for item in items])
 
 
 def unfit(items):

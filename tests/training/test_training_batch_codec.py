@@ -2,7 +2,7 @@
 
 import enum
 import re
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, namedtuple
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flodl_core.errors import JobError
-from flodl_core.training.batch_codec import EncodedBatch, decode_batch
+from flodl_core.training.batch_codec import MAX_HEAD_BYTES, EncodedBatch, decode_batch
 
 DTYPES = (
     torch.float32,
@@ -159,6 +159,29 @@ def test_a_leaf_that_wants_a_gradient_still_does():
     assert carry(torch.ones(2, requires_grad=True)).requires_grad
 
 
+@pytest.mark.parametrize(
+    "value",
+    [np.str_(""), np.bytes_(b""), np.bytes_(b"a\0"), "cat\udc80.png"],
+    ids=ascii,
+)
+def test_texts_of_every_kind_come_out_as_they_went_in(value):
+    found = carry({"name": value})["name"]
+    assert type(found) is type(value)
+    assert found == value
+
+
+def test_a_dictionary_with_a_default_keeps_it():
+    found = carry(defaultdict(list, x=torch.ones(1)))
+    assert found.default_factory is list
+    assert found["y"] == []
+
+
+def test_more_texts_than_a_rank_takes_are_refused_with_the_way_out():
+    with pytest.raises(JobError, match=f"hands {MAX_HEAD_BYTES} bytes") as refusal:
+        EncodedBatch([b"x" * (MAX_HEAD_BYTES + 1)])
+    assert "uint8 tensors" in refusal.value.fix
+
+
 class Colour(enum.IntEnum):
     RED = 1
 
@@ -194,6 +217,7 @@ def deep():
         (np.ma.masked_array([1.0]), "MaskedArray"),
         (local_tuple(), "Hidden, which another process cannot find"),
         (deep(), "nests deeper"),
+        (defaultdict(lambda: 0), "<lambda>, which another process cannot find"),
     ],
 )
 def test_what_cannot_be_carried_is_refused_by_name_with_the_way_out(batch, named):

@@ -1,5 +1,8 @@
 """The job contract: what TrainJob accepts, and what a step's helpers do."""
 
+import math
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -8,8 +11,9 @@ from torch import nn
 
 from flodl_core import TrainJob
 from flodl_core.errors import JobError
-from flodl_core.training.batches import cut_batch, move_batch
+from flodl_core.training.batches import move_batch
 from flodl_core.training.callbacks import ARGUMENTS
+from flodl_core.training.micro_batches import cut_batch
 from flodl_core.training.step_context import Placement, StepContext
 
 GOOD = {
@@ -230,9 +234,74 @@ def test_a_reset_scaler_has_its_first_scale_again():
     assert ctx._scaler.get_scale() == first
 
 
+def clipped(ctx, *, loss_times=1.0, steps=True):
+    """Train a batch; return the gradient's norm and how far the step went."""
+    ctx.begin_batch(epoch=0, global_step=0, lr_factor=None)
+    ctx.optimizer.zero_grad()
+    before = ctx.model.weight.detach().clone()
+    ctx.backward(ctx.model(torch.ones(2, 3)).square().mean() * loss_times)
+    norm = ctx.clip_grad_norm(1e9)
+    if steps and torch.isfinite(norm):
+        ctx.optimizer_step()
+    ctx.finish_batch()
+    return float(norm), float((ctx.model.weight.detach() - before).norm())
+
+
+def test_a_batch_that_is_clipped_and_not_stepped_leaves_the_next_its_own_scale():
+    ctx, other = context(precision="float16", lr=1e-3), context(precision="float16", lr=1e-3)
+    assert clipped(ctx, steps=False)[1] == 0.0
+    assert clipped(ctx) == clipped(other), "the gradient is taken for one without a scale"
+
+
+def test_a_step_left_out_for_gradients_that_are_not_finite_brings_the_scale_down():
+    ctx = context(precision="float16", lr=1e-3)
+    assert not math.isfinite(clipped(ctx, loss_times=1e35)[0])
+    assert not math.isfinite(clipped(ctx, loss_times=1e35)[0])
+    assert ctx.scaler_state()["scale"] == 65536.0 / 4
+
+
 def test_scalars_are_summed_with_their_counts_and_taken_once():
     ctx = context()
     ctx.scalar("right", 3.0, count=4)
     ctx.scalar("right", 1.0, count=4)
-    assert ctx.take_scalars() == {"right": (4.0, 8.0)}
+    ctx.scalar("right", torch.tensor([2], requires_grad=False), count=0)
+    taken = ctx.take_scalars()
+    assert {name: one.read() for name, one in taken.items()} == {"right": (6.0, 8.0)}
     assert ctx.take_scalars() == {}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, torch.tensor(math.nan)], ids=str)
+def test_a_scalar_that_is_not_finite_is_left_out_with_its_count(bad):
+    ctx = context()
+    ctx.scalar("norm", 3.0, count=2)
+    ctx.scalar("norm", bad, count=5)
+    assert ctx.take_scalars()["norm"].read() == (3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("", 1.0), "was given the name ''"),
+        (("x" * 65, 1.0), "was given the name 'xxx"),
+        ((3, 1.0), "was given the name an int"),
+        (("a", "high"), "the value of ctx.scalar('a')"),
+        (("a", None), "the value of ctx.scalar('a')"),
+        (("a", torch.ones(2)), "the value of ctx.scalar('a')"),
+        (("a", 1.0, -1), "was given the count -1"),
+        (("a", 1.0, math.nan), "was given the count nan"),
+        (("a", 1.0, "4"), "was given the count '4'"),
+    ],
+)
+def test_a_scalar_that_is_none_is_refused_by_name(words, said):
+    name, value, *count = words
+    with pytest.raises(JobError, match=re.escape(said)):
+        context().scalar(name, value, **({"count": count[0]} if count else {}))
+
+
+def test_a_run_notes_a_bounded_number_of_names():
+    ctx = context()
+    for number in range(64):
+        ctx.scalar(f"class {number}", 1.0)
+    ctx.scalar("class 0", 1.0)
+    with pytest.raises(JobError, match="65 names, the last of them 'class 64'"):
+        ctx.scalar("class 64", 1.0)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 import subprocess
 import sys
 import textwrap
@@ -13,11 +14,14 @@ from torch import nn
 
 from flodl_core.errors import JobError, LayoutError, NonFiniteError
 from flodl_core.messages.job import JobRef
+from flodl_core.messages.timing import Exiting
 from flodl_core.training.inspection import describe_job, facts_json, inspect_job
 from flodl_core.training.job import TrainJob
 from flodl_core.training.job_name import name_job
-from flodl_core.training.load import load_job
+from flodl_core.training.load import describe_error, load_job
+from flodl_core.training.sayable import MAX_TOLD_BYTES
 from flodl_core.training.signatures import dataset_signature
+from flodl_core.wire.codec import encode
 
 SOURCE = """
     import torch
@@ -217,6 +221,37 @@ def test_a_model_that_is_not_finite_at_start_is_refused_by_name():
         describe_job(job_with(model=model), name="mine")
 
 
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (torch.full((2, 2), torch.finfo(torch.float32).min), "a value of size 3.4e+38"),
+        (torch.tensor([1.0, 1e300], dtype=torch.float64), "values that are not finite"),
+        (torch.complex(torch.ones(1), torch.tensor([2e38])), "a value of size 2e+38"),
+        (torch.tensor([float("nan")]).to(torch.float8_e4m3fn), "values that are not finite"),
+    ],
+)
+def test_what_several_ranks_could_not_sum_is_refused_by_name_before_the_window(held, said):
+    def model():
+        module = nn.Linear(1, 1)
+        module.register_buffer("causal", held)
+        return module
+
+    with pytest.raises(NonFiniteError) as caught:
+        describe_job(job_with(model=model), name="mine")
+    assert caught.value.happened.startswith(f"buffer 'causal' holds {said}")
+    assert "persistent=False" in caught.value.fix
+
+
+def test_a_float8_buffer_and_a_large_value_that_can_be_summed_are_taken():
+    def model():
+        module = nn.Linear(1, 1)
+        module.register_buffer("small", torch.ones(2).to(torch.float8_e4m3fn))
+        module.register_buffer("large", torch.full((2,), -1e30))
+        return module
+
+    assert describe_job(job_with(model=model), name="mine").geometry.buffers_numel
+
+
 def test_a_lazy_model_is_refused_at_inspection():
     with pytest.raises(LayoutError, match="'weight'"):
         describe_job(job_with(model=lambda: nn.LazyLinear(2)), name="mine")
@@ -290,6 +325,82 @@ def test_an_item_augmented_at_random_does_not_count():
     torch.manual_seed(2)
     assert dataset_signature(Samples(noisy), None) == first
     assert np.random.get_state()[1].tolist() == state
+
+
+def half_of_the_points():
+    order = list(range(100))
+    random.shuffle(order)
+    return Samples([torch.tensor(float(index)) for index in order[:50]])
+
+
+def test_data_that_are_split_by_chance_have_one_signature_in_every_process():
+    found = set()
+    for state in (1, 2):  # of a generator that other code has used before
+        random.seed(state)
+        found.add(describe_job(job_with(dataset=half_of_the_points), name="mine").dataset_sig)
+    assert len(found) == 1
+
+
+def captions(*texts):
+    """Return an array of texts that lie elsewhere at each call."""
+    return np.array(["".join([*text]) for text in texts], dtype=object)
+
+
+def test_an_array_of_objects_counts_by_what_lies_in_it():
+    kinds = np.dtype([("text", object), ("number", "i4")])
+
+    def signature(*texts):
+        rows = np.array([(text, 1) for text in captions(*texts)], dtype=kinds)
+        return dataset_signature(Samples([captions(*texts), rows, rows[0]]), None)
+
+    assert signature("a cat", "a dog") == signature("a cat", "a dog")
+    assert signature("a cat", "a dog") != signature("a cat", "a cow")
+
+
+def spectrum(value):
+    return torch.fft.rfft(torch.arange(8.0) * value).conj()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        spectrum,
+        lambda value: spectrum(value).imag,
+        lambda value: (torch.eye(3) * value).to_sparse(),
+        lambda value: (torch.eye(4) * value).to_sparse_csr(),
+        lambda value: (torch.eye(4) * value).to_sparse_bsc((2, 2)),
+        lambda value: torch.nested.nested_tensor([torch.ones(2), torch.ones(3) * value]),
+        lambda value: torch.quantize_per_tensor(torch.ones(3) * value, 0.1, 0, torch.qint8),
+    ],
+    ids=["conj", "neg", "sparse", "csr", "bsc", "nested", "quantized"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_a_tensor_of_every_kind_counts_by_its_values(make):
+    signatures = [dataset_signature(Samples([make(value)]), None) for value in (1, 1, 2)]
+    assert signatures[0] == signatures[1] != signatures[2]
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "begins"),
+    [
+        (ValueError("cannot read a\udc80.png"), r"ValueError: cannot read a\udc80.png"),
+        (ValueError("é" * 20_000_000), "ValueError: éé"),
+        (JobError("no \udc80", fix="x" * 200_000), r"no \udc80; xxx"),
+        (Silent(), "Silent: its text failed with RuntimeError"),
+    ],
+    ids=["surrogate", "huge", "ours", "silent"],
+)
+def test_a_cause_can_be_sent_whatever_its_text_is(error, begins):
+    error.add_note("reading sample 3")
+    line = describe_error(error)
+    assert line.startswith(begins)
+    assert line.endswith("reading sample 3"), "the end tells where"
+    assert len(encode(Exiting(rank=0, error=line))[1]) < 2 * MAX_TOLD_BYTES
 
 
 def test_an_error_inside_torch_is_placed_at_the_jobs_own_line(write_job):

@@ -20,6 +20,7 @@ from flodl_core.messages.job import JobRef
 from flodl_core.training.loader_pool import MAX_DEATHS, LoaderPool, WorkerTraceback
 from flodl_core.training.loader_wire import LoaderOrder
 from flodl_core.training.samples import BatchPlace, PassOrder
+from flodl_core.training.sayable import MAX_TOLD_BYTES
 
 pytestmark = [pytest.mark.slow, pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -203,6 +204,25 @@ def test_data_of_another_length_are_refused():
 def test_a_batch_that_cannot_be_handed_over_names_what_is_in_it():
     with Pool(1, collated=False) as pool, pytest.raises(JobError, match="holds a builtins"):
         pool.take(PLACES[0], ())
+
+
+def test_a_batch_that_cannot_be_put_together_again_is_named_with_its_place():
+    with Pool(1, collated="gathered") as pool, pytest.raises(JobError) as failure:
+        pool.take(PLACES[0], ())
+    said = failure.value.happened
+    assert said.startswith("a batch could not be put together again: TypeError: made of samples")
+    assert f"reading {PLACES[0]}: samples" in said
+    assert "--loader-workers 0" in failure.value.fix
+
+
+def test_an_error_of_any_text_is_told_and_bounded():
+    with Pool(1, fault="raises oddly") as pool, pytest.raises(JobError) as failure:
+        pool.take(TORN, ())
+    said = failure.value.happened
+    assert said.startswith("ValueError: cat\\udc80.png xxx")
+    assert "reading sample 40 of Chancy" in said
+    assert len(said.encode()) < 2 * MAX_TOLD_BYTES
+    assert len(str(failure.value.__cause__).encode()) < 128 * 1024
 
 
 def test_a_lost_server_is_named():

@@ -194,7 +194,7 @@ def test_catching_up_ends_when_its_time_is_over_and_what_was_read_counts():
 
 class Unspeakable(ValueError):
     def __str__(self):
-        raise RuntimeError("not even its words")
+        raise SystemExit("not even its words")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

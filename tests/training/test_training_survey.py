@@ -206,6 +206,16 @@ def test_large_integer_buffers_are_refused_with_the_largest_named():
         geometry_of(module)
 
 
+def test_a_large_integer_parameter_is_told_what_a_parameter_can_do():
+    table = nn.Parameter(torch.zeros(9 << 20, dtype=torch.uint8), requires_grad=False)
+    with pytest.raises(LayoutError, match="the largest is parameter 'table'") as caught:
+        geometry_of(holding(small=torch.zeros(4, dtype=torch.int64), table=table))
+    assert "as a buffer with persistent=False" in caught.value.fix
+    with pytest.raises(LayoutError, match="the largest is buffer 'mask'") as caught:
+        geometry_of(holding(mask=torch.zeros(9 << 20).bool()))
+    assert caught.value.fix == "register constant masks and tables with persistent=False"
+
+
 def test_many_parameters_of_one_storage_are_told_apart_quickly():
     base = torch.zeros(4000)
     module = holding(

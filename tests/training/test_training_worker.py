@@ -12,7 +12,7 @@ from training_models import Odd
 from flodl_core.dispatch.permutation import Permutation
 from flodl_core.ids import ExitCode, RankPhase, SyncOutcome
 from flodl_core.messages import control
-from flodl_core.messages.rendezvous import RendezvousHello
+from flodl_core.messages.rendezvous import RendezvousHello, Role, RoleKind
 from flodl_core.messages.timing import Batches, Exiting, LrUpdate, SnapshotReady, SyncAck
 from flodl_core.training.job import TrainJob
 from flodl_core.training.seat import Seat
@@ -429,6 +429,25 @@ def test_a_parameter_that_becomes_another_one_ends_the_rank_and_is_named(replace
         cohort.threads[0].join(10)
     assert said in exiting.error
     assert cohort.codes == [ExitCode.FAILED]
+
+
+def test_a_rank_whose_model_cannot_begin_the_run_names_the_tensor_before_it_is_ready():
+    class Masked(Net):
+        def __init__(self, value):
+            super().__init__()
+            self.register_buffer("mask", torch.full((3,), value))
+
+    jobs = [points_job(model=lambda v=v: Masked(v)) for v in (torch.finfo(torch.float32).min, 0.0)]
+    with Cohort(jobs[1], 2, jobs=jobs) as cohort:
+        cohort.collect(RendezvousHello, [0, 1])
+        cohort.send(0, Role(role=RoleKind.GENERATE))
+        cohort.send(0, control.RequestParams(cycle=0))
+        exiting = cohort.collect(Exiting, [0])[0]
+        cohort.threads[0].join(10)
+    assert exiting.error.startswith("the run cannot begin: mask times the mass 1 leaves the range")
+    assert "persistent=False" in exiting.error
+    assert cohort.codes[0] == ExitCode.FAILED
+    assert not cohort.star.waiting, "nobody reads what it had"
 
 
 def test_a_parameter_unfrozen_on_one_rank_is_reduced_on_all_from_the_next_cycle():

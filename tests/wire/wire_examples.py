@@ -237,6 +237,7 @@ EXAMPLES: tuple[object, ...] = (
         avg_loss=None,
         batches_processed=32,
         samples_processed=1024,
+        loss_samples=992,
         epoch_ms=1000.0,
         share_complete_ms=900.0,
         compute_only_ms=800.0,
