@@ -72,7 +72,8 @@ class BatchNotes:
             scalars: what the step noted, by name.
         """
         self.settle()
-        self._totals.add_scalars(action.epoch, scalars)
+        if scalars:
+            self._totals.add_scalars(action.epoch, scalars)
         if isinstance(loss, LateLoss):
             self._late = (loss, action, began, have_data)
         else:

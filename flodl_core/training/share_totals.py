@@ -70,8 +70,6 @@ class ShareTotals:
 
     def add_scalars(self, epoch: int, scalars: Mapping[str, ScalarSum]) -> None:
         """Add what the job's step noted in a batch of the epoch, by name."""
-        if not scalars:
-            return
         kept = self._scalars.setdefault(epoch, {})
         for name, noted in scalars.items():
             kept.setdefault(name, ScalarSum()).add(noted)

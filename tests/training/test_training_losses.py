@@ -21,6 +21,7 @@ from flodl_core.messages.timing import Batches, Exiting, SnapshotReady, SyncAck
 from flodl_core.training.batch_notes import BatchNotes
 from flodl_core.training.channel import RankChannel
 from flodl_core.training.losses import ANCHOR_S, LossReader, ReadLoss
+from flodl_core.training.scalar_sum import ScalarSum
 from flodl_core.training.share_totals import ShareTotals
 
 WINDOW, SIZE = 4, 8
@@ -212,8 +213,8 @@ def test_a_wait_for_work_is_no_part_of_a_batch_that_is_read_late():
 
 def test_what_the_step_noted_goes_with_its_batch():
     told = Told()
-    told.batch(fetch_s=0, launch_s=0, gpu_s=0.01, scalars={"seen": (3.0, 4.0)})
-    told.batch(fetch_s=0, launch_s=0, gpu_s=0.01, scalars={"seen": (1.0, 2.0)})
+    told.batch(fetch_s=0, launch_s=0, gpu_s=0.01, scalars={"seen": ScalarSum(3.0, 4.0)})
+    told.batch(fetch_s=0, launch_s=0, gpu_s=0.01, scalars={"seen": ScalarSum(1.0, 2.0)})
     told.notes.settle()
     report = told.totals.report(0, 0, told.gpu.now)
     assert report.scalars == {"seen": (4.0, 6.0)}
