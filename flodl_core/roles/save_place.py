@@ -10,6 +10,7 @@ Who drives it: the launcher, before anything is removed or written at the stem.
 """
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -72,7 +73,7 @@ class SaveHold:
         except OSError:
             return
         try:
-            self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_lock(descriptor, path)
         except BlockingIOError:
             raise _held_by(descriptor, stem, source) from None
         except OSError as error:
@@ -86,10 +87,31 @@ class SaveHold:
             os.close(descriptor)
             self.take(stem, source=source)
             return
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{self._holder}\n".encode(errors="replace"), 0)
+        with (
+            contextlib.suppress(OSError),
+            os.fdopen(os.open(path, os.O_WRONLY | os.O_TRUNC | _CARE), "wb") as file,
+        ):
+            file.write(f"{self._holder}\n".encode(errors="replace"))
         self._held[path] = descriptor
+
+    def _take_lock(self, descriptor: int, path: Path) -> None:
+        """Lock a file that was opened to be read, so that its disk can be made read-only.
+
+        NFS wants one that was opened to be written; there the descriptor becomes that.
+
+        Raises:
+            BlockingIOError: another process has the lock.
+            OSError: there are no locks.
+        """
+        try:
+            self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            writing = os.open(path, os.O_RDWR | _CARE)
+            os.dup2(writing, descriptor, inheritable=False)
+            os.close(writing)
+            self._lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     async def release(self) -> None:
         """Let go of everything, and remove the files; a disk that hangs holds nobody up."""
@@ -143,10 +165,10 @@ def _open(path: Path) -> int:
     Another user's can be locked though it cannot be written.
 
     Raises:
-        OSError: it can be neither written nor read.
+        OSError: it can be neither made nor read.
     """
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | _CARE, 0o644)
+        return os.open(path, os.O_RDONLY | os.O_CREAT | _CARE, 0o644)
     except PermissionError:
         return os.open(path, os.O_RDONLY | _CARE)
 

@@ -2,10 +2,12 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -122,3 +124,34 @@ def test_a_save_path_that_is_a_directory_takes_the_bundle_inside(tmp_path):
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
+
+
+@pytest.mark.anyio
+async def test_where_only_files_for_writing_take_locks_the_place_is_held_all_the_same(tmp_path):
+    def as_nfs_does(descriptor, operation):
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        fcntl.flock(descriptor, operation)
+
+    said = []
+    one = SaveHold(HOLDER, said.append, lock=as_nfs_does)
+    two = SaveHold("run other", said.append, lock=as_nfs_does)
+    one.take(tmp_path / "model", source="default")
+    with pytest.raises(ConfigError, match="another live run saves there"):
+        two.take(tmp_path / "model", source="default")
+    assert said == []
+    await one.release()
+
+
+def test_nothing_is_open_for_writing_so_that_the_disk_can_be_made_read_only(tmp_path):
+    one = hold()
+    one.take(tmp_path / "model", source="default")
+    path = tmp_path / f"model{LOCK_SUFFIX}"
+    flags = [
+        fcntl.fcntl(int(entry.name), fcntl.F_GETFL) & os.O_ACCMODE
+        for entry in Path("/proc/self/fd").iterdir()
+        if os.path.realpath(entry) == str(path.resolve())
+    ]
+    assert flags == [os.O_RDONLY]
+    assert path.read_text() == f"{HOLDER}\n"
+    anyio.run(one.release)
