@@ -58,7 +58,8 @@ def find_wanted_run(
         token_file: file with the join token; else the run directory's own, else as configured.
         config_file: `--config`.
         skips_unopened: whether an older run will do where the newest has not opened its port
-            yet. Not for who acts at once: it would be another run than the one that is meant.
+            yet, and none is named. Not for who acts at once: it would be another run than the
+            one that is meant.
 
     Raises:
         ConfigError: the address is none, or a setting cannot be used.
@@ -69,8 +70,8 @@ def find_wanted_run(
     if address is None:
         directory: RunDirectory | None = find_run(loaded.run.run_dir, name=name)
         assert directory is not None
-        if skips_unopened:
-            directory = _newest_open(loaded.run.run_dir, name) or directory
+        if skips_unopened and name is None:
+            directory = _newest_open(loaded.run.run_dir) or directory
         host, port = address_of(directory)
     else:
         host, port = parse_host_port(address, default_port=loaded.join.port or USUAL_PORT)
@@ -107,11 +108,10 @@ def address_of(directory: RunDirectory) -> tuple[str, int]:
     return parse_host_port(address)
 
 
-def _newest_open(base: Path, name: str | None) -> RunDirectory | None:
+def _newest_open(base: Path) -> RunDirectory | None:
     """Return the newest live run that has opened its port, if one has."""
     for run in list_runs(base):
-        is_meant = name is None or run.name.startswith(name) or run.run_id.startswith(name)
-        if is_meant and run.read_address() is not None and run.is_live():
+        if run.read_address() is not None and run.is_live():
             return run
     return None
 

@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from flodl_console.feed.clock import FeedClock, RealClock
 from flodl_console.feed.pages import PageReader
+from flodl_console.feed.retries import Retries
 from flodl_console.feed.run_end import last_document
 from flodl_console.feed.run_port import (
     FIX_TRUST,
@@ -45,11 +46,8 @@ from flodl_core.telemetry.state import StateDocument, read_document_untrusted
 from flodl_core.units import Seconds
 
 POLL_S: Final = 0.5
-FIRST_RETRY_S: Final = 0.5
-LAST_RETRY_S: Final = 10.0
 ACTIONS: Final = ("start", "stop", "checkpoint", "drain", "evict")
 
-MOST_DOUBLINGS: Final = 10
 KILLED_WORDS: Final = "the launcher ended without a word: it was killed, or its machine failed"
 
 
@@ -101,20 +99,19 @@ class LiveFeed:
         """Yield what the run says, until cancelled."""
         yield SourceOpened(kind=SourceKind.LIVE, label=self._label, is_read_only=self._is_read_only)
         yield self._link(LinkState.LOADING, f"asking {self._port.at}")
-        failures = 0
-        is_live = False
+        retries, is_live = Retries(), False
         while not self._ended:
             try:
                 arrived = await self._read_document()
                 if not is_live:
                     yield self._link(LinkState.LIVE, f"reading {self._port.at}")
                 yield arrived
-                is_live, failures = True, 0
+                is_live = True
+                retries.succeed()
             except (PortFaultError, RemoteProtocolError) as fault:
                 is_live = False
-                pause_s = min(FIRST_RETRY_S * 2**failures, LAST_RETRY_S)
-                failures = min(failures + 1, MOST_DOUBLINGS)
-                for record in await self._judge(fault, failures, pause_s):
+                pause_s = retries.fail()
+                for record in await self._judge(fault, retries.failures, pause_s):
                     yield record
             else:
                 pages = self._pages.news(arrived.document)

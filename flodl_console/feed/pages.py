@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final, TypeAlias
 
 from flodl_console.feed.clock import FeedClock
+from flodl_console.feed.retries import Retries
 from flodl_console.feed.run_port import NotServedError, PortFaultError, RunPort, TooHeavyError
 from flodl_console.view.records import EventsArrived, PagesChanged, Record, WindowsArrived
 from flodl_core.errors import RemoteProtocolError
@@ -34,10 +35,6 @@ MIN_PAGE_RECORDS: Final = 10
 PAGE_CELLS: Final = 40_000
 """Windows of a page times ranks: a page of a large world stays far below the largest body."""
 
-FIRST_PAUSE_S: Final = 0.5
-LAST_PAUSE_S: Final = 10.0
-MOST_DOUBLINGS: Final = 10
-
 _Arrived: TypeAlias = WindowsArrived | EventsArrived
 
 
@@ -50,7 +47,7 @@ class _Place:
         self.limit = MAX_PAGE_RECORDS
         self.fault = ""
         """Why the last page failed; empty if it did not, or if a smaller one may come."""
-        self._failures = 0
+        self._retries = Retries()
         self._due_s: Seconds | None = None
         self._is_served = True
 
@@ -69,7 +66,8 @@ class _Place:
         self.seen = _last_seq(self.seen, arrived.page)
         if len(records) >= asked and took_s < PAGE_S / 4:
             self.limit = min(MAX_PAGE_RECORDS, 2 * asked)
-        self.fault, self._failures, self._due_s = "", 0, None
+        self.fault, self._due_s = "", None
+        self._retries.succeed()
 
     def give_up(self) -> None:
         """Ask no more: the run has no such path."""
@@ -78,8 +76,7 @@ class _Place:
     def fail(self, fault: PortFaultError | RemoteProtocolError, now_s: Seconds) -> None:
         """Wait, longer each time, before the next page."""
         self.fault = show_untrusted(fault.happened)
-        self._due_s = now_s + min(FIRST_PAUSE_S * 2**self._failures, LAST_PAUSE_S)
-        self._failures = min(self._failures + 1, MOST_DOUBLINGS)
+        self._due_s = now_s + self._retries.fail()
 
 
 class PageReader:

@@ -144,7 +144,7 @@ def _poll_aggregate(state: SchedulerState, now: Seconds) -> bool:
         loss=totals.loss,
         samples=span.whole.size - dropped,
         dropped=dropped,
-        duration_s=totals.so_far(now - book.open.opened_at).duration_s,
+        duration_s=totals.duration_s(now - book.open.opened_at),
         syncs=state.cycle.last_cycle + 1 - book.open.first_cycle,
         scalars=totals.scalars,
     )

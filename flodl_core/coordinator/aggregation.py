@@ -11,7 +11,7 @@ Who drives it: `coordinator.inbox` adds, `coordinator.advance` asks.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from flodl_core.coordinator.facts import OpenTotals
 from flodl_core.ids import Rank
@@ -47,9 +47,11 @@ class EpochTotals:
                 self._loss_sum = loss_sum
                 self._loss_samples += report.loss_samples
         for name, pair in report.scalars.items():
-            total, count = self._scalars.get(name, (0.0, 0.0))
-            if len(pair) == 2 and all(map(math.isfinite, (total + pair[0], count + pair[1]))):
-                self._scalars[name] = (total + pair[0], count + pair[1])
+            if len(pair) == 2:
+                before = self._scalars.get(name, (0.0, 0.0))
+                total, count = before[0] + pair[0], before[1] + pair[1]
+                if math.isfinite(total) and math.isfinite(count):
+                    self._scalars[name] = (total, count)
 
     def reported_samples(self, rank: Rank) -> int:
         """Samples that the rank's reports add up to."""
@@ -70,16 +72,19 @@ class EpochTotals:
         means = {name: total / count for name, (total, count) in self._scalars.items() if count}
         return {name: mean for name, mean in sorted(means.items()) if math.isfinite(mean)}
 
-    def so_far(self, lasted_s: Seconds) -> OpenTotals:
-        """Return what a resume of this epoch goes on from.
+    def duration_s(self, lasted_s: Seconds) -> Seconds:
+        """Return how long the epoch has lasted, the time before a resume included.
 
         Args:
-            lasted_s: since the epoch began, or was gone on with.
+            lasted_s: since it began, or was gone on with.
         """
-        return replace(
-            self.earlier,
+        return self.earlier.duration_s + lasted_s
+
+    def so_far(self, lasted_s: Seconds) -> OpenTotals:
+        """Return what a resume of this epoch goes on from; `lasted_s` as in `duration_s`."""
+        return OpenTotals(
             loss_sum=self._loss_sum,
             loss_samples=self._loss_samples,
             scalars=dict(self._scalars),
-            duration_s=self.earlier.duration_s + lasted_s,
+            duration_s=self.duration_s(lasted_s),
         )

@@ -27,12 +27,13 @@ class _Slot:
 
     Attributes:
         since: of the first.
-        at: of the last, which is when all their samples were there.
+        at: of the last.
+        trained: samples of each rank up to then, since the run began here.
     """
 
     since: Seconds
     at: Seconds
-    samples: Counter[Rank]
+    trained: Counter[Rank]
 
 
 @dataclass(slots=True)
@@ -50,31 +51,25 @@ class CommitRates:
         """
         newest = self._slots[-1] if self._slots else None
         if newest is None or now - newest.since >= _SLOT_S:
-            self._slots.append(_Slot(now, now, Counter(samples)))
-            return
+            before = newest.trained if newest is not None else Counter()
+            newest = _Slot(now, now, Counter(before))
+            self._slots.append(newest)
         newest.at = now
-        newest.samples.update(samples)
+        newest.trained.update(samples)
 
     def rate(self, ranks: Iterable[Rank], now: Seconds) -> float | None:
         """Return the samples a second of these ranks together; None before the second commit.
 
         It is that of whole windows. In one that lasts longer than the one before it falls.
         """
-        found = self._recent(now)
-        if found is None:
+        if len(self._slots) < _FEWEST:
             return None
-        slots, span_s = found
-        return sum(slot.samples[rank] for rank in ranks for slot in slots) / span_s
-
-    def _recent(self, now: Seconds) -> tuple[list[_Slot], Seconds] | None:
-        """Return the slots that count, and the time in which their samples were trained."""
-        slots = [slot for slot in self._slots if now - slot.at <= RATE_S]
-        if len(slots) < _FEWEST:
-            slots = list(self._slots)[-_FEWEST:]
-        if len(slots) < _FEWEST:
-            return None
-        before, last = slots[-_FEWEST:]
+        before, last = self._slots[-_FEWEST], self._slots[-1]
+        first = next((slot for slot in self._slots if now - slot.at <= RATE_S), last)
+        if first is last:
+            first = before
         usual_s = max(last.at - before.at, _SLOT_S)
-        ends = last.at if now - last.at <= usual_s else now
-        span_s = ends - slots[0].at
-        return (slots[1:], span_s) if span_s > 0 else None
+        span_s = (last.at if now - last.at <= usual_s else now) - first.at
+        if span_s <= 0:
+            return None
+        return sum(last.trained[rank] - first.trained[rank] for rank in ranks) / span_s

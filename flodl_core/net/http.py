@@ -19,6 +19,7 @@ from flodl_core.ids import StartMode
 from flodl_core.net import http_exchange
 from flodl_core.net.http_exchange import Request, Response
 from flodl_core.net.http_trust import (
+    Credentials,
     TrustPolicy,
     distrust_of_acting,
     distrust_of_reading,
@@ -177,12 +178,9 @@ class HttpApp:
         return self._not_allowed(request.path)
 
     async def _read(self, route: GetRoute, request: Request) -> Response:
-        trick = trick_of_a_page(request.credentials, self._trust)
-        if trick is not None and not route.tells_nothing:
-            return _json(403, {"error": trick, "fix": _HOW_TO_PROVE})
-        distrust = distrust_of_reading(request.credentials, self._trust)
-        if distrust is not None and not route.tells_nothing:
-            return _json(401, {"error": distrust, "fix": _HOW_TO_PROVE}, ask_for_token=True)
+        refusal = None if route.tells_nothing else self._refuse_reader(request.credentials)
+        if refusal is not None:
+            return refusal
         if route.is_slow:
             body = await anyio.to_thread.run_sync(route.produce, request.parameters)
         else:
@@ -192,6 +190,15 @@ class HttpApp:
         if isinstance(body, tuple):
             return _json(*body)
         return Response(status=200, content_type=route.content_type, body=body)
+
+    def _refuse_reader(self, credentials: Credentials) -> Response | None:
+        trick = trick_of_a_page(credentials, self._trust)
+        if trick is not None:
+            return _json(403, {"error": trick, "fix": _HOW_TO_PROVE})
+        distrust = distrust_of_reading(credentials, self._trust)
+        if distrust is not None:
+            return _json(401, {"error": distrust, "fix": _HOW_TO_PROVE}, ask_for_token=True)
+        return None
 
     async def _act(
         self, route: PostRoute, connection: PortConnection, request: Request

@@ -44,7 +44,7 @@ from flodl_core.roles.run_room import RunRoom
 from flodl_core.roles.run_secrets import make_secrets
 from flodl_core.roles.save_place import SaveHold, place_of, try_saving
 from flodl_core.roles.started_hosts import HostPlan
-from flodl_core.telemetry.run_directory import RunDirectory, safe_name
+from flodl_core.telemetry.run_directory import RunDirectory, run_label
 from flodl_core.telemetry.state import StateDocument
 from flodl_core.telemetry.summary import RunSummary
 from flodl_core.training.job_name import NamedJob, name_job
@@ -90,7 +90,7 @@ async def launch(
         ceiling_s=run.guard_timeout_s,
     )
     run_id = RunId(secrets.token_hex(RUN_ID_BYTES))
-    label = f"{safe_name(run.name or _job_label(named))}-{run_id}"
+    label = run_label(_run_name(loaded, named), run_id)
     machine = platform.node() or "this machine"
     hold = SaveHold(f"run {label}, process {os.getpid()} on {machine}", say)
     try:
@@ -174,7 +174,7 @@ async def _prepare(
             say(line)
     for warning in join_warnings(join):
         say(f"warning: {warning}")
-    name = run.name or _job_label(named)
+    name = _run_name(loaded, named)
     directory = RunDirectory.create(Path(run.run_dir), name, run_id)
     placed: Placed | None = None
     try:
@@ -261,8 +261,9 @@ def _numbers(loaded: LoadedRun, named: NamedJob, facts: JobFacts) -> RunNumbers:
     )
 
 
-def _job_label(named: NamedJob) -> str:
-    return named.ref.name.partition(":")[0].rpartition(".")[2]
+def _run_name(loaded: LoadedRun, named: NamedJob) -> str:
+    """Return the name that was given, else that of the job without its place."""
+    return loaded.run.name or named.ref.name.partition(":")[0].rpartition(".")[2]
 
 
 def _job_for_children(named: NamedJob, text: str) -> str:

@@ -72,7 +72,7 @@ class RunDirectory:
             ConfigError: it cannot be made, or cannot be told to another process.
         """
         review_encoding("run_dir", base, source="resolved")
-        path = base / f"{safe_name(name)}-{safe_name(run_id)}"
+        path = base / run_label(name, run_id)
         try:
             for part in (path, path / "logs", path / "records", path / "checkpoints"):
                 part.mkdir(parents=True, exist_ok=True)
@@ -288,6 +288,11 @@ def list_runs(base: Path) -> list[RunDirectory]:
         return []
     begun = [(at_ns, name, path) for at_ns, name, path in looked if at_ns is not None]
     return [_of_path(path) for _, _, path in sorted(begun, reverse=True)]
+
+
+def run_label(name: str, run_id: RunId) -> str:
+    """Return what a run's directory is called, and the run in words."""
+    return f"{safe_name(name)}-{safe_name(run_id)}"
 
 
 def safe_name(name: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from flodl_core.errors import JobError
-from flodl_core.training.batches import Batch
+from flodl_core.training.batches import Batch, named_of
 from flodl_core.training.geometry import dtype_name
 
 MAX_HEAD_BYTES: Final = 1 << 26
@@ -190,7 +190,7 @@ _DECODE: dict[str, Callable[..., Batch]] = {
     "default": _Decoder.default,
     "list": lambda self, path, nodes: _rebuild(path, list, self.items(nodes)),
     "tuple": lambda self, path, nodes: _rebuild(path, tuple, self.items(nodes)),
-    "named": lambda self, path, nodes: _name_items(_find_class(path), self.items(nodes)),
+    "named": lambda self, path, nodes: named_of(_find_class(path), self.items(nodes)),
 }
 
 
@@ -212,10 +212,6 @@ def _encode_plain(value: object) -> Node:
 
 def _rebuild(path: str | None, kind: type, items: list[Batch]) -> Batch:
     return (_find_class(path) if path else kind)(items)
-
-
-def _name_items(kind: Any, items: list[Batch]) -> Batch:  # noqa: ANN401 - a named tuple's class
-    return kind._make(items) if hasattr(kind, "_make") else kind(*items)
 
 
 def _class_path(value: object, builtin: type | None) -> str | None:

@@ -112,9 +112,14 @@ def rebuilt(tree: Batch, values: list[Batch]) -> Batch:
     try:
         if not hasattr(tree, "_fields"):
             return kind(values)
-        return kind._make(values) if hasattr(kind, "_make") else kind(*values)
+        return named_of(kind, values)
     except Exception as error:
         raise _unfit(tree, "which cannot be made of its items", error) from error
+
+
+def named_of(kind: Any, values: list[Batch]) -> Batch:  # noqa: ANN401 - a named tuple's class
+    """Return a named tuple of a class, whatever its constructor takes."""
+    return kind._make(values) if hasattr(kind, "_make") else kind(*values)
 
 
 def _unfit(what: object, why: str, error: Exception) -> JobError:

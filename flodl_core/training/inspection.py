@@ -29,7 +29,7 @@ from flodl_core.training.signatures import (
     model_signature,
     seeded,
 )
-from flodl_core.training.snapshot import largest_size
+from flodl_core.training.snapshot import FIX_VALUES, largest_size
 from flodl_core.training.survey import Survey, survey_model
 from flodl_core.units import FLOAT32_MAX
 
@@ -213,5 +213,5 @@ def _refuse_unsendable(survey: Survey) -> None:
         )
         raise NonFiniteError(
             f"{kind} {cluster.primary.name!r} holds {what} before training",
-            fix="initialise it, or register a constant mask as bool or with persistent=False",
+            fix=FIX_VALUES,
         )

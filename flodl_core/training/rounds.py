@@ -25,7 +25,7 @@ from flodl_core.reduce.norms import NORM_ERROR, norm
 from flodl_core.training.adopt import adopt_and_measure, adopt_buffers, adopt_params
 from flodl_core.training.elastic import blend_params, lent_consensus
 from flodl_core.training.flat import FlatLayout
-from flodl_core.training.snapshot import Claim, SnapshotVerdict, take_snapshot
+from flodl_core.training.snapshot import FIX_VALUES, Claim, SnapshotVerdict, take_snapshot
 from flodl_core.units import Seconds
 
 INITIAL_BROADCAST = Cycle(0)
@@ -193,7 +193,7 @@ class RankRounds:
         if claim.cycle == INITIAL_BROADCAST and claim.n and verdict.declared:
             raise NonFiniteError(
                 f"the run cannot begin: {verdict.fault}",
-                fix="initialise it, or register a constant mask as bool or with persistent=False",
+                fix=FIX_VALUES,
             )
         self._offered = _Offered(claim, verdict)
         self._star.ready(claim.cycle)

@@ -8,6 +8,7 @@ n = 0 and contribute nothing to either round.
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from flodl_core.reduce.norms import NORM_ERROR, norm
 from flodl_core.training.flat import FlatLayout
 from flodl_core.training.frozen import flag_changed
 from flodl_core.training.placement import F32
+
+FIX_VALUES: Final = "initialise it, or register a constant mask as bool or with persistent=False"
+"""What to do about a tensor that cannot be averaged before anything was trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,6 +190,12 @@ def _is_quiet(pilot: Pilot[int]) -> bool:
     return all(pump.message_queue_size == 0 for pump in pumps)
 
 
+def app_of(pilot: Pilot[int]) -> ConsoleApp:
+    """Return the console under a pilot."""
+    assert isinstance(pilot.app, ConsoleApp)
+    return pilot.app
+
+
 def screen_text(pilot: Pilot[int]) -> str:
     """Return what is on the screen, line by line, without styles."""
     size = pilot.app.size

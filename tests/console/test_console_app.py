@@ -4,6 +4,7 @@ import pytest
 from console_support import (
     FakeClock,
     FakeFeed,
+    app_of,
     arrived,
     console,
     document_of,
@@ -15,10 +16,8 @@ from console_support import (
 )
 from textual import events
 from textual.command import CommandPalette
-from textual.pilot import Pilot
 from textual.widgets import Input
 
-from flodl_console.app import ConsoleApp
 from flodl_console.messages import RankChosen, RecordArrived
 from flodl_console.settings import ConsoleSettings, ThemeName
 from flodl_console.view.records import ClockTicked, EventsArrived, LinkState, PlaybackMoved
@@ -31,11 +30,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def app_of(pilot: Pilot[int]) -> ConsoleApp:
-    assert isinstance(pilot.app, ConsoleApp)
-    return pilot.app
 
 
 def in_phase(records, phase: ClusterPhase):

@@ -4,6 +4,7 @@ import pytest
 from console_support import (
     FakeClock,
     FakeFeed,
+    app_of,
     arrived,
     console,
     document_of,
@@ -14,7 +15,6 @@ from console_support import (
 )
 from textual.pilot import Pilot
 
-from flodl_console.app import ConsoleApp
 from flodl_console.messages import RecordArrived
 from flodl_console.screens.confirm import ConfirmScreen
 from flodl_console.view.actions import ActionId
@@ -28,11 +28,6 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
-
-
-def app_of(pilot: Pilot[int]) -> ConsoleApp:
-    assert isinstance(pilot.app, ConsoleApp)
-    return pilot.app
 
 
 async def press(pilot: Pilot[int], clock: FakeClock, *keys: str) -> None:
