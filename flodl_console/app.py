@@ -181,9 +181,10 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     @on(RecordArrived)
     def take_record(self, message: RecordArrived) -> None:
-        """Fold a record in and show what came of it."""
-        self.latest = fold(self.latest, message.record)
-        self.show_latest()
+        """Fold a record in and show what came of it; too late once the console is closing."""
+        if self.is_running:
+            self.latest = fold(self.latest, message.record)
+            self.show_latest()
 
     def show_latest(self) -> None:
         """Put the newest view on the screen in front, unless a person holds an older one there."""
@@ -194,12 +195,12 @@ class ConsoleApp(App[int], inherit_bindings=False):
 
     @on(ConsoleScreen.Shown)
     def push_view(self) -> None:
-        """Give the view to the screens of the stack in front; the form has none.
+        """Give the view to the screens of the stack in front; the form has none, nor has the end.
 
         Of a held picture only what the screen draws stands: boxes, offers and the banner
         go by the newest view.
         """
-        if self.feed is None:
+        if self.feed is None or not self.is_running:
             return
         banner = link_banner(self.latest, held=self.view if self._is_held else None)
         for screen in self.screen_stack:

@@ -5,11 +5,9 @@ What it is not: the answer; a job may print what it likes meanwhile, to standard
 Who drives it: `inspector` and `prober`.
 """
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
 
 from flodl_core.errors import FlodlError, JobError
 
@@ -35,11 +33,3 @@ def answer_in_one_line(make: Callable[[], bytes]) -> int:
     with os.fdopen(answer, "wb") as out:
         out.write(line + b"\n")
     return 0
-
-
-def end_process(code: int) -> NoReturn:
-    """End this process at once: a thread that the job left running would keep it for ever."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)

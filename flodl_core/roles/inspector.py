@@ -8,8 +8,9 @@ import argparse
 
 from flodl_core.net.children import own_environment
 from flodl_core.net.parent_tie import tie_from_environment
-from flodl_core.roles.answering import answer_in_one_line, end_process
+from flodl_core.roles.answering import answer_in_one_line
 from flodl_core.roles.orders import InspectOrder, read_order
+from flodl_core.roles.process_end import end_process
 
 
 def main() -> int:

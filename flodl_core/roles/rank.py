@@ -16,6 +16,7 @@ from flodl_core.net.children import own_environment
 from flodl_core.net.parent_tie import tie_from_environment
 from flodl_core.roles.bridge import Bridge
 from flodl_core.roles.orders import RankOrder, read_order
+from flodl_core.roles.process_end import THREADS_END_S, end_process, threads_left
 from flodl_core.telemetry.logs import Level, ProcessLog
 from flodl_core.training.channel import RankChannel
 from flodl_core.units import Seconds
@@ -54,8 +55,13 @@ def main() -> int:
     bridge.start()
     code = _train(order, channel, log)
     bridge.finish()
+    left = threads_left(now=clock.now)
+    if left:
+        log.warning("threads_left", names=", ".join(left), waited_s=THREADS_END_S)
     log.info("ended", code=code)
     log.close()
+    if left:
+        end_process(code)
     return code
 
 

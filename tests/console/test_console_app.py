@@ -54,6 +54,17 @@ async def test_it_opens_on_the_screen_that_fits_the_phase(
         assert app_of(pilot).current_mode == mode
 
 
+async def test_what_arrives_while_it_closes_is_left_alone() -> None:
+    """The widgets are gone by then; a record that asked them would be a bug's traceback."""
+    records = scene("training")
+    async with console(FakeFeed(records)) as pilot:
+        app = app_of(pilot)
+    before = app.latest
+    app.take_record(RecordArrived(in_phase(records, ClusterPhase.DONE)))
+    app.push_view()
+    assert app.latest is before
+
+
 async def test_it_follows_the_phase_until_a_person_chooses() -> None:
     records = scene("staging")
     feed = FakeFeed(records)
