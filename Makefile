@@ -7,6 +7,8 @@ WORKERS ?= 3
 # Faults wait for ceilings more than they compute.
 CHAOS_WORKERS ?= 4
 READY := $(VENV)/.ready
+# A run is many processes; without bytecode files each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo test check chaos simulation format clean
 

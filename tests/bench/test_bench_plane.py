@@ -44,6 +44,7 @@ def test_the_adapter_averages_by_mass(options: dict[str, str]) -> None:
     assert not failures
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("wire", "host_bytes"), [("f32", 4), ("bf16", 6)])
 def test_launcher_and_host_hold_the_same_whatever_the_number_of_ranks(
     wire: str, host_bytes: int

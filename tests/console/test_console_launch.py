@@ -16,7 +16,13 @@ from flodl_console.view.records import DocumentArrived, LinkChanged, LinkState
 from flodl_core.errors import ConfigError
 from flodl_core.telemetry.run_directory import NoLiveRunError, find_run
 
-pytestmark = [pytest.mark.anyio, pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.processes,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(150),
+]
 
 JOB = ("headless", "synthetic", "--ranks", "2", "--port", "0", "--job-arg", "step_ms=20")
 

@@ -13,7 +13,7 @@ import pytest
 from harness import LONG_S, Launched
 from placing_rig import labelled, path_with, stand_in_ssh, until_none, write_workers
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 JOB = """
 import os, pathlib
@@ -65,7 +65,6 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Launched]]:
         run.destroy()
 
 
-@pytest.mark.long
 def test_a_host_is_looked_at_joins_and_trains_and_nothing_of_it_is_left(launch, tmp_path):
     label = f"blue-{uuid.uuid4().hex[:6]}"
     data = tmp_path / "run0" / "data"
@@ -107,7 +106,6 @@ def test_a_host_that_cannot_take_part_is_named_before_the_window_opens(launch):
     assert not labelled(fit)
 
 
-@pytest.mark.long
 def test_a_host_whose_road_ends_in_the_window_is_not_waited_for_where_the_quorum_may_do_without(
     launch, tmp_path
 ):
@@ -131,7 +129,6 @@ def test_a_host_whose_road_ends_in_the_window_is_not_waited_for_where_the_quorum
     assert not labelled(fit)
 
 
-@pytest.mark.long
 def test_whatever_kills_the_launcher_nothing_is_left_on_the_host(launch):
     label = f"red-{uuid.uuid4().hex[:6]}"
     run = launch(
@@ -145,7 +142,6 @@ def test_whatever_kills_the_launcher_nothing_is_left_on_the_host(launch):
     run.await_all_gone(60.0)
 
 
-@pytest.mark.long
 def test_hosts_that_a_launcher_starts_here_hear_of_it_alone(tmp_path):
     """What the settings file or a variable says of an agent is for one that somebody types."""
     place = tmp_path / "named"

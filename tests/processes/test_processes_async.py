@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from flodl_core.recipes.synthetic import SyntheticModel, SyntheticSamples, mean_squared_error
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 BATCH, PARAMS = 4, 500
 ASYNC = (

@@ -8,7 +8,7 @@ import pytest
 from aftermath import check_each_once, logged, meta_of, sample_counts
 from harness import SHORT_S, Launched
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(300)]
 
 HOST = platform.node()
 BATCH = 4
@@ -56,7 +56,6 @@ def windows_of(run: Launched) -> dict[int, dict[int, int]]:
     return windows
 
 
-@pytest.mark.long
 def test_a_slow_rank_does_fewer_batches_and_every_sample_is_trained_once(launch) -> None:
     samples = 9_600
     run = launch(*pass_of(samples, 10, 10, 80), "--ranks", "3")
@@ -79,7 +78,6 @@ def test_a_slow_rank_does_fewer_batches_and_every_sample_is_trained_once(launch)
     assert meta_of(run.stem)["elche"]["anchor_rank"] == 2
 
 
-@pytest.mark.long
 def test_two_runs_with_pinned_counts_are_the_same_run(launch) -> None:
     words = (*pass_of(400, 5, 20), "--ranks", "2", "--pin-counts", "6,2")
     runs = [launch(*words) for _ in range(2)]
@@ -105,7 +103,6 @@ def test_pinned_counts_of_another_number_of_ranks_start_nothing(launch) -> None:
     assert "3 numbers for 2 ranks" in run.error["text"]
 
 
-@pytest.mark.long
 def test_a_terminate_signal_cuts_a_long_window_and_saves_it(launch) -> None:
     run = launch(*LONG_WINDOWS, "--ranks", "2")
     run.until("a batch of each", lambda: min(steps_in_window(run), default=0) > 0)
@@ -120,7 +117,6 @@ def test_a_terminate_signal_cuts_a_long_window_and_saves_it(launch) -> None:
     assert sum(size for _, size in uncovered) == 40_000 - len(trained)
 
 
-@pytest.mark.long
 def test_a_checkpoint_cuts_a_long_window_and_the_run_goes_on(launch) -> None:
     run = launch(*LONG_WINDOWS, "--ranks", "2")
     run.until("a batch of each", lambda: min(steps_in_window(run), default=0) > 0)
@@ -137,7 +133,6 @@ def test_a_checkpoint_cuts_a_long_window_and_the_run_goes_on(launch) -> None:
     assert run.finish() == 5
 
 
-@pytest.mark.long
 def test_a_host_that_is_drained_leaves_and_the_others_train_every_sample(launch) -> None:
     samples = 20_000
     run = launch(*pass_of(samples, 10, 10, 40, 40), "--hosts", "2", "--ranks-per-host", "2")

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from flodl_core.units import MIB
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(240)]
 
 FAULTY = f"{Path(__file__).with_name('faulty_job.py')}:job"
 SAMPLES, PASSES = 256, 2
@@ -98,7 +98,6 @@ def test_a_cohort_without_finite_values_stops_at_the_last_commit(runs) -> None:
     assert all(value.isfinite().all() for value in load_file(f"{run.stem}.safetensors").values())
 
 
-@pytest.mark.long
 def test_what_a_chatty_job_prints_is_bounded_and_its_end_is_kept(launch) -> None:
     run = launch(*faulty(fault="chatty", at=1, times=10_000, samples=384), "--ranks", "2")
     assert run.finish() == 0

@@ -10,7 +10,7 @@ from aftermath import check_each_once, logged
 from process_table import Process
 from safetensors.torch import load_file
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(400)]
 
 JOB = f"{Path(__file__).resolve().parents[1] / 'training' / 'chancy_job.py'}:job"
 WORDS = (JOB, "--epochs", "2", "--seed", "5", "--sample-log", "auto")
@@ -25,7 +25,6 @@ def loader_processes(run) -> list[Process]:
     ]
 
 
-@pytest.mark.long
 def test_a_run_ends_with_the_same_bits_whatever_number_of_workers_reads(launch) -> None:
     """Samples, collate and step draw from every generator; two hosts of one rank each."""
     ends = []

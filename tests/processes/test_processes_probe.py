@@ -6,7 +6,7 @@ import socket
 import pytest
 from harness import LONG_S, run_flodl
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long]
 
 
 def test_a_job_is_measured_on_each_rank_and_judged_beside_ddp(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from aftermath import check_each_once, meta_of
 from harness import Launched
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(240)]
 
 JOB = f"{Path(__file__).with_name('guarded_job.py')}:job"
 GUARD = f"{Path(__file__).with_name('failing_guard.py')}:Failing"
@@ -23,7 +23,6 @@ def _divergences(run: Launched) -> list[float]:
     return [rank["divergence"] or 0.0 for state in documents for rank in state["ranks"]]
 
 
-@pytest.mark.long
 def test_thirty_times_the_learning_rate_on_one_rank_is_held_back_and_told(launch) -> None:
     many_windows = ("--overhead-target", "0.02", "--max-anchor", "60")
     run = launch(*job(factor=30, epochs=100), *CADENCE, *many_windows)
@@ -60,7 +59,6 @@ def test_a_guard_that_cannot_be_had_starts_nothing(launch) -> None:
     assert "cannot be had (ModuleNotFoundError" in run.error["text"]
 
 
-@pytest.mark.long
 def test_a_chosen_rank_evaluates_every_second_epoch_beside_training(launch) -> None:
     words = (*job(samples=1600, epochs=3, eval_s=0.5), *CADENCE, "--callback-rank", "rank:1")
     run = launch(*words, "--eval-every", "2")

@@ -36,6 +36,7 @@ def write_job(place: Path, name: str, **changes: object) -> str:
     return f"{path}:job"
 
 
+@pytest.mark.long
 def test_a_manual_window_holds_refuses_and_forms_when_told(launch, tmp_path: Path) -> None:
     run = launch(
         *(FAULTY, "--ranks", "1", "--start", "manual", "--min-rank-start", "2"),
@@ -131,6 +132,7 @@ def test_a_manual_window_that_nobody_starts_fails_at_its_cap(launch) -> None:
     assert "flodl start" in run.error["fix"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("timeout_s", "by_hand", "reason"),
     [("2", False, "join window closed with quorum"), ("300", True, "operator start")],
@@ -159,6 +161,7 @@ def test_a_port_that_cannot_be_is_refused(launch) -> None:
     assert "70000" in run.stderr
 
 
+@pytest.mark.long
 def test_an_auto_window_is_not_started_by_hand_nor_disturbed_by_a_second_run_on_its_port(
     launch,
 ) -> None:

@@ -52,7 +52,7 @@ def at(*batch_ms: float, **numbers) -> PaceProfile:
     return PaceProfile(batch_ms=batch_ms, **numbers)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(
     ("profile", "bar"),
     [
@@ -122,7 +122,7 @@ def test_a_hiccup_of_five_seconds_does_not_change_the_anchor(speeds, jitter, win
     assert {one.record.anchor for one in calm} == {one.record.anchor for one in shaken} == {10}
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(
     "profile", [at(5, 5, 60), at(10, 20, 40, 80), at(10, 10, 10, 10), at(5, 5, 60, jitter=0.2)]
 )

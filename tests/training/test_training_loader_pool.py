@@ -151,6 +151,7 @@ def test_a_torn_sample_fails_the_batch_that_holds_it_and_names_worker_and_sample
         same(pool.take(WHOLE[0], ()), read_at_once(WHOLE[0]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("fault", "end"), [("dies", "SIGKILL"), ("leaves", "exit code 3")])
 def test_a_worker_that_dies_is_named_and_replaced(tmp_path, fault, end):
     mark = tmp_path / "died"
@@ -163,6 +164,7 @@ def test_a_worker_that_dies_is_named_and_replaced(tmp_path, fault, end):
         assert died[0]["pid"] not in pool.pids()
 
 
+@pytest.mark.long
 def test_a_second_death_over_one_batch_is_an_error_that_names_the_worker():
     with Pool(1, fault="dies") as pool:
         with pytest.raises(JobError) as failure:
@@ -173,6 +175,7 @@ def test_a_second_death_over_one_batch_is_an_error_that_names_the_worker():
         assert "--loader-workers" in failure.value.fix
 
 
+@pytest.mark.long
 def test_a_worker_killed_while_it_idles_is_replaced_until_that_happens_too_often():
     with Pool(1) as pool:
         for number in range(MAX_DEATHS + 1):
@@ -261,6 +264,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["plain", "fork"])
 def test_a_killed_rank_takes_its_server_and_workers_with_it(how):
     """Also while a process that the job forked in the rank lives on."""
@@ -284,6 +288,7 @@ def test_a_killed_rank_takes_its_server_and_workers_with_it(how):
         rank.stdout.close()
 
 
+@pytest.mark.long
 def test_a_rank_that_ends_without_closing_leaves_no_process():
     script = RANK.replace("sys.stdin.read()", "os._exit(0)")
     done = subprocess.run(
