@@ -8,7 +8,7 @@ from aftermath import meta_of
 from harness import SHORT_S, Launched
 from safetensors.numpy import load_file
 
-pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(240)]
 
 ENDLESS = ("synthetic", "--epochs", "100000", "--job-arg", "params=100", "--step-ms", "50")
 """Trains until somebody ends it."""
@@ -43,7 +43,6 @@ def check_saved(run: Launched, *, at_least_version: int = 1) -> None:
     assert run.summary["checkpoint"] == f"{run.stem}.safetensors"
 
 
-@pytest.mark.long
 def test_a_checkpoint_a_hangup_and_an_interrupt(runs) -> None:
     run = runs["asked for a checkpoint"]
     run.until_trained(1)
