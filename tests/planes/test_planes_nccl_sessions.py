@@ -5,7 +5,10 @@ launches when the test says so.
 """
 
 import contextlib
+import gc
+import socket
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from nccl_rig import PATIENCE_S, Cohort
+from planes_world import wait_until
 
 from flodl_core.ids import Rank
 from flodl_core.messages.control import DeclareDead
@@ -158,3 +162,44 @@ def test_a_first_collective_is_given_up_with_its_session(
 ) -> None:
     break_it(waiting.keeper)
     assert isinstance(waiting.end(), SessionBrokenError)
+
+
+@contextlib.contextmanager
+def nothing_left() -> Iterator[None]:
+    """Wait for the threads that were started within, and see that no socket was left open."""
+    before = set(threading.enumerate())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", ResourceWarning)
+        yield
+        wait_until(lambda: set(threading.enumerate()) <= before)
+        gc.collect()
+    assert not [str(one.message) for one in told if one.category is ResourceWarning]
+
+
+def test_a_hub_whose_caller_hangs_up_before_it_greets_leaves_nothing() -> None:
+    with nothing_left():
+        fabric = LoopbackFabric()
+        uid = fabric.new_uid()
+        socket.create_connection(("127.0.0.1", int.from_bytes(uid[16:18], "little"))).close()
+
+
+def test_members_that_are_given_up_while_they_connect_leave_nothing() -> None:
+    with nothing_left():
+        fabric = LoopbackFabric()
+        for _ in range(20):
+            uid = fabric.new_uid()
+            for place in range(2):
+                fabric.join(uid, place=place, size=2).abort()
+
+
+def test_a_member_that_is_given_up_after_its_hub_is_gone_leaves_nothing() -> None:
+    """The hub is another process's, and ends with it."""
+    with nothing_left(), socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        uid = bytes(16) + port.to_bytes(2, "little")
+        member = LoopbackFabric().join(uid, place=0, size=2)
+        before = {one for one in threading.enumerate() if one.name == "loopback0"}
+        hub, _ = listener.accept()
+        hub.close()
+        wait_until(lambda: not before & set(threading.enumerate()))
+        member.abort()

@@ -155,6 +155,7 @@ class LoopbackCollective:
         self._sock: socket.socket | None = None
         self._state = CommState.IN_PROGRESS
         self._aborted = threading.Event()
+        self._is_over = False
         self._lock = threading.Lock()
         self._unended = 0
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -206,6 +207,8 @@ class LoopbackCollective:
         if self._sock is not None:
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
+            if self._is_over:
+                self._sock.close()
         self._work.put(None)
         self._pending.end(unended)
 
@@ -227,11 +230,17 @@ class LoopbackCollective:
                     self._targets = ()
                     self._unended -= 1
                 self._pending.end(1)
+        with self._lock:
+            self._is_over = True
         if self._sock is not None and self._aborted.is_set():
             self._sock.close()
 
     def _connect(self) -> None:
-        sock = self._sock = socket.create_connection(self._address)
+        sock = socket.create_connection(self._address)
+        with self._lock:
+            self._sock = sock
+            if self._aborted.is_set():
+                return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.sendall(_GREETING.pack(self._nonce, self._place, self._size))
         if _read(sock, 1) == b"!" and not self._aborted.is_set():
@@ -251,25 +260,25 @@ class LoopbackCollective:
 def _serve(listener: socket.socket, nonce: bytes) -> None:
     """Serve one communicator until a member is gone; then be silent until the others are."""
     members: dict[int, socket.socket] = {}
-    with contextlib.suppress(OSError, EOFError, TimeoutError):
-        size = 1
-        while len(members) < size:
-            sock, _ = listener.accept()
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            greeted, place, size = _GREETING.unpack(_read(sock, _GREETING.size))
-            if greeted == nonce:
-                members[place] = sock
-        ordered = [members[place] for place in sorted(members)]
-        for sock in ordered:
-            sock.sendall(b"!")
-        while True:
-            _serve_one(ordered)
-    listener.close()
-    for sock in members.values():
-        with contextlib.suppress(OSError, EOFError):
-            while sock.recv(1 << 20):
-                continue
-        sock.close()
+    with contextlib.ExitStack() as opened:
+        with listener, contextlib.suppress(OSError, EOFError, TimeoutError):
+            size = 1
+            while len(members) < size:
+                sock, _ = listener.accept()
+                opened.enter_context(sock)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                greeted, place, size = _GREETING.unpack(_read(sock, _GREETING.size))
+                if greeted == nonce:
+                    members[place] = sock
+            ordered = [members[place] for place in sorted(members)]
+            for sock in ordered:
+                sock.sendall(b"!")
+            while True:
+                _serve_one(ordered)
+        for sock in members.values():
+            with contextlib.suppress(OSError, EOFError):
+                while sock.recv(1 << 20):
+                    continue
 
 
 def _serve_one(ordered: Sequence[socket.socket]) -> None:
