@@ -217,15 +217,45 @@ def check_writable(
         trial.unlink()
     if geometry is None:
         return
-    needed = check_storable(geometry) + _META_ROOM_BYTES
-    if has_velocity:
-        needed += velocity_bytes(geometry)
+    needed = _bundle_bytes(geometry, has_velocity=has_velocity)
     free = shutil.disk_usage(stem.parent).free
     if free < needed:
         raise CheckpointError(
             f"{stem.parent} has {free // MIB} MiB free and a bundle takes {needed // MIB} MiB",
             fix="make room, or give another --save-path",
         )
+
+
+def later_lack_of_room(
+    stem: Path, geometry: Geometry, *, has_velocity: bool, keep: int
+) -> str | None:
+    """Return why a later save will fail although the first fits, one clause; None if none will.
+
+    A save writes its bundle before the oldest one is removed.
+
+    Args:
+        stem: where bundles are going to be written.
+        geometry: of the run.
+        has_velocity: whether a velocity will lie beside the weights.
+        keep: generations that are going to be kept.
+    """
+    needed = (keep + 1) * _bundle_bytes(geometry, has_velocity=has_velocity)
+    free = shutil.disk_usage(stem.parent).free
+    here = 0
+    for part in stem.parent.glob(f"{glob.escape(stem.name)}.*"):
+        with suppress(OSError):
+            here += part.stat().st_size
+    if free + here >= needed:
+        return None
+    return (
+        f"{stem.parent} has {free // MIB} MiB free: {keep} kept checkpoints and the one that is "
+        f"being written take {needed // MIB} MiB, so a later save will fail"
+    )
+
+
+def _bundle_bytes(geometry: Geometry, *, has_velocity: bool) -> int:
+    needed = check_storable(geometry) + _META_ROOM_BYTES
+    return needed + (velocity_bytes(geometry) if has_velocity else 0)
 
 
 def _open_bundle(stem: Path, *, verify: bool) -> Bundle:

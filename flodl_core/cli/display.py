@@ -30,6 +30,10 @@ LEAST_ROWS: Final = 8
 _HANGUP: Final = getattr(signal, "SIGHUP", None)
 
 
+def _never() -> bool:
+    return False
+
+
 class Display:
     """Shows documents, single lines and the summary; never fails for want of a reader.
 
@@ -39,17 +43,21 @@ class Display:
 
     Attributes:
         has_begun: whether a document was shown.
+        is_behind: whether the reader has not taken what was shown; documents are left out then.
     """
 
     def __init__(self, progress: Progress, tell: Write) -> None:
         self._progress = progress
         self._tell = tell
+        self.is_behind: Callable[[], bool] = _never
         self._is_gone = False
         self.has_begun = False
 
     def show(self, document: StateDocument) -> None:
         """Show a newer document."""
         self.has_begun = True
+        if self.is_behind():
+            return
         self._try(lambda: self._progress.update(document))
 
     def say(self, line: str) -> None:

@@ -23,6 +23,7 @@ from flodl_core.cli.options import (
     with_settings,
     with_step_ms,
 )
+from flodl_core.cli.patient_streams import patient_streams
 from flodl_core.config.load import LoadedRun
 from flodl_core.errors import FlodlError
 from flodl_core.ids import ExitCode
@@ -86,7 +87,12 @@ def command(
         needs_job=True,
     )
     check_job(loaded.run)
-    with open_display(as_json=as_json) as display, detaching_on_hangup():
+    with (
+        patient_streams() as is_behind,
+        open_display(as_json=as_json) as display,
+        detaching_on_hangup(),
+    ):
+        display.is_behind = is_behind
         return _run(loaded, display, is_verbose=is_verbose)
 
 

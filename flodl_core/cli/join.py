@@ -43,6 +43,7 @@ def command(
     --persist only a signal ends it.
     """
     from flodl_core.cli.lines import write_line
+    from flodl_core.cli.patient_streams import patient_streams
     from flodl_core.config.load import load_agent
 
     tie_if_child()
@@ -61,14 +62,16 @@ def command(
         write_line(show_untrusted(line))
 
     if not loaded.agent.persist:
-        return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
+        with patient_streams():
+            return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
 
     def make_agent() -> Agent:
         now_loaded = load_agent(given, config_file=config_file)
         return Agent(now_loaded, say, is_verbose=is_verbose, patience=DialPolicy(attempts=1))
 
     loop = functools.partial(persist, make_agent, say=say, scale=loaded.net.timeout_scale)
-    anyio.run(loop, backend="asyncio")
+    with patient_streams():
+        anyio.run(loop, backend="asyncio")
     return 0
 
 

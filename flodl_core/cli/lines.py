@@ -74,7 +74,7 @@ def flush_standard_streams() -> None:
         except ValueError:
             continue
         except OSError as error:
-            _lose(stream, error)
+            lose_stream(stream, error)
 
 
 def take_loss() -> str | None:
@@ -116,19 +116,19 @@ def _write(stream: TextIO | None, text: str) -> None:
     except ValueError:
         return
     except OSError as error:
-        _lose(stream, error)
+        lose_stream(stream, error)
 
 
-def _lose(stream: TextIO, error: OSError) -> None:
+def lose_stream(stream: TextIO, error: OSError) -> None:
     """Fall silent, and remember what is worth telling."""
     is_output = stream is sys.stdout
-    _silence(stream)
+    silence_stream(stream)
     if is_output and error.errno not in _READER_LEFT:
         _losses.append(error.strerror or str(error))
         write_error_line(f"warning: standard output is lost ({_losses[-1]})")
 
 
-def _silence(stream: TextIO) -> None:
+def silence_stream(stream: TextIO) -> None:
     """Send the rest of a stream to /dev/null."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)

@@ -60,7 +60,7 @@ where `TERM=dumb`; `NO_COLOR` is respected), and with `--json` one object a line
 `event`: `state` (the whole status document, once a second), `run`, `phase`, `joined`, `left`,
 `refused`, `epoch`, `eval`, `rank`, `alert`, `wait`, `saved`, `note` (a line for the operator),
 `error`, and at the end `summary`. A terminal that hangs up, a closed pipe or a full disk takes
-the output away, never the run.
+the output away, never the run; one that is stopped, or a reader who pauses, does not hold it up.
 
 `console` needs a terminal that can draw; elsewhere it says so in one line and exits with 2. Its
 exit code is that of leaving it, not the run's.

@@ -17,6 +17,7 @@ import anyio
 import anyio.abc
 
 from flodl_core.errors import FlodlError
+from flodl_core.messages.control import CoordHeartbeat
 from flodl_core.messages.rendezvous import RendezvousHello
 from flodl_core.messages.timing import Heartbeat
 from flodl_core.net.local import PlainChannel
@@ -124,7 +125,8 @@ class Bridge:
         while True:
             message = await control.receive()
             self._silence.heard()
-            self._channel.deliver(message)
+            if not isinstance(message, CoordHeartbeat):
+                self._channel.deliver(message)
 
     async def _beat(self, control: PlainChannel) -> None:
         channel = self._channel

@@ -4,7 +4,6 @@ The same for the launcher's own host, which dials loopback, and for the agent of
 It ends with WorldFormed, or with an error that says whether dialling again can help.
 """
 
-import math
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from flodl_core.units import Seconds
 _RUN_ID: Final = re.compile(r"[0-9a-f]{16}")
 """It becomes a part of paths here."""
 OFFER_WAIT_S: Seconds = 30.0
-"""From the Knock to the Offer; the controller answers at once."""
+"""From Knock to Offer and from Hello to Accept; the controller answers at once."""
 
 FORMATION_SLACK_S: Seconds = 10.0
 """Beyond the window's cap, until which the controller must have said how the window ended."""
@@ -100,7 +99,7 @@ async def join_world(
             )
         )
         salt: bytes | None = None
-        wait_s = math.inf
+        wait_s = OFFER_WAIT_S
         while True:
             message = await _next_word(link, wait_s)
             match message:

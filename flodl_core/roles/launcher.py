@@ -125,6 +125,9 @@ async def _prepare(
     assert run.job is not None
     refuse_own_label(loaded)
     review_encoding("run_dir", run.run_dir, source=str(loaded.resolved["run.run_dir"].source))
+    for field, text in (("sample_log", run.sample_log), ("resume", run.resume)):
+        if text is not None:
+            review_encoding(field, Path(text), source=str(loaded.resolved[f"run.{field}"].source))
     check_port(join)
     run_secrets = make_secrets(join, resolved=loaded.resolved)
     stem, stem_source = place_of(run.save_path), str(loaded.resolved["run.save_path"].source)
@@ -183,7 +186,8 @@ async def _prepare(
         stem = stem or directory.checkpoint_stem
         directory.write_save_stem(stem)
         hold.take(stem, source=stem_source)
-        try_saving(stem, facts, loaded)
+        if (lack := try_saving(stem, facts, loaded)) is not None:
+            say(f"warning: {lack}; make room, or keep fewer with --keep-checkpoints")
         placed = await place_hosts(
             loaded, named, facts, directory=directory, say=say, is_verbose=talk.is_verbose
         )

@@ -7,6 +7,7 @@ the window to end.
 
 import signal
 from collections.abc import Callable
+from typing import Final
 
 import anyio
 
@@ -26,6 +27,10 @@ from flodl_core.telemetry.logs import ProcessLog
 NOT_TRAINING = "the run is not training yet"
 
 
+_OVER: Final = "the run has ended, its hosts are leaving; once more: without waiting for them"
+_OVER_NOW: Final = "the run has ended; nobody is waited for"
+
+
 class RunOperators:
     """Passes on what operators want.
 
@@ -42,6 +47,7 @@ class RunOperators:
         controller: Callable[[], Controller | None],
         start: Callable[[str], None],
         abort: Callable[[str], None],
+        hurry: Callable[[StopKind], bool],
     ) -> None:
         """Speak for a run.
 
@@ -51,6 +57,8 @@ class RunOperators:
             controller: returns that of the formed world; None before it formed.
             start: closes the window if it may be closed; takes who asked.
             abort: ends the window, with the reason.
+            hurry: returns whether the run is over, whose end waits for nobody any more from a
+                stop at once on.
         """
         self.is_abrupt = False
         self.was_interrupted = False
@@ -59,6 +67,7 @@ class RunOperators:
         self._start = start
         self._controller = controller
         self._abort = abort
+        self._hurry = hurry
 
     async def watch_signals(self, log: ProcessLog, say: Callable[[str], None]) -> None:
         """End the run at SIGINT and SIGTERM, at once at the second; runs until cancelled.
@@ -93,6 +102,8 @@ class RunOperators:
 
     def stop(self, kind: StopKind, who: str, *, code: int = ExitCode.STOPPED_SAVED) -> str:
         """End the run; return what will happen."""
+        if self._hurry(kind):
+            return _OVER_NOW if kind is StopKind.NOW else _OVER
         words = self._stop_words(kind)
         self._story.asked("stop", who, f"{who} stops the run: {words}")
         controller = self._controller()

@@ -14,7 +14,6 @@ import anyio.to_thread
 
 from flodl_core.config.schema import JoinConfig
 from flodl_core.config.window import WindowConfig
-from flodl_core.coordinator.effects import RunFinished
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.ids import ClusterPhase, ExitCode, HostName, Rank
 from flodl_core.membership.events import (
@@ -28,11 +27,9 @@ from flodl_core.membership.events import (
 from flodl_core.membership.failure import window_error
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import (
-    Abort,
     HostStats,
     RankExited,
     RankStack,
-    RunEnded,
     WorldFormed,
 )
 from flodl_core.net import clock
@@ -49,6 +46,7 @@ from flodl_core.roles.operator_desk import OperatorActions
 from flodl_core.roles.operators import RunOperators
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.roles.record_keeper import RecordKeeper
+from flodl_core.roles.run_end import RunEnd
 from flodl_core.roles.run_parts import (
     dialled_host,
     join_line,
@@ -70,7 +68,7 @@ from flodl_core.roles.started_hosts import HostPlan, StartedHosts
 from flodl_core.roles.window import JoinWindow, RefusedHost, Secrets, WindowReports
 from flodl_core.telemetry.logs import Level
 from flodl_core.telemetry.run_directory import RunDirectory
-from flodl_core.telemetry.state import EndState, StateDocument
+from flodl_core.telemetry.state import StateDocument
 from flodl_core.telemetry.summary import RunSummary, summarize
 from flodl_core.units import Seconds
 from flodl_core.wire.handshake import operator_token
@@ -122,10 +120,8 @@ class RunRoom:
         self._log = self._records.log
         self._started = StartedHosts(plan, hosts, directory=directory, env=env, log=self._log)
         self._ledger = make_ledger(plan, window, self._host_names)
-        self._over = anyio.Event()
-        self._failure: FlodlError | None = None
+        self._end = RunEnd()
         self._controller: Controller | None = None
-        self._finished: RunFinished | None = None
         self._window_config = window
         self._operators = RunOperators(
             plan,
@@ -133,6 +129,7 @@ class RunRoom:
             controller=lambda: self._controller,
             start=lambda who: self._window.take(StartRequested(who=who)),
             abort=lambda reason: self._window.take(Aborted(reason=reason)),
+            hurry=self._end.hurry,
         )
         self._dialled = ""
 
@@ -175,12 +172,9 @@ class RunRoom:
                     attach=self._attach_local,
                     on_failed=self._fail,
                 )
-                await self._over.wait()
+                await self._end.wait()
                 self._tell_end()
-                async with anyio.create_task_group() as ending:
-                    ending.start_soon(anyio.sleep, END_READABLE_S)
-                    await self._end_hosts()
-                    await self._records.desk.finish(*self._outcome())
+                await self._end.unless_hurried(self._take_leave)
                 tasks.cancel_scope.cancel()
         finally:
             self._started.kill_all()
@@ -289,9 +283,9 @@ class RunRoom:
 
     async def _train(self, controller: Controller) -> None:
         self._tasks.start_soon(self._await_formation, controller)
-        self._finished = await controller.run()
+        finished = await controller.run()
         self._board.freeze()
-        self._over.set()
+        self._end.finish(finished)
 
     async def _await_formation(self, controller: Controller) -> None:
         if await controller.await_hosts(self._plan.config.formation_timeout_s):
@@ -300,8 +294,7 @@ class RunRoom:
     def _fail(self, error: FlodlError) -> None:
         if self._operators.was_interrupted:
             error.exit_code = ExitCode.INTERRUPTED_SAVED
-        self._failure = self._failure or error
-        self._over.set()
+        self._end.fail(error)
 
     def _phase_changed(self, phase: ClusterPhase, reason: str) -> None:
         self._story.phase_changed(phase, reason)
@@ -340,39 +333,31 @@ class RunRoom:
 
     # -- the end -------------------------------------------------------------------
 
+    async def _take_leave(self) -> None:
+        async with anyio.create_task_group() as ending:
+            ending.start_soon(anyio.sleep, END_READABLE_S)
+            await self._end_hosts()
+            await self._records.desk.finish(*self._end.outcome())
+
     async def _end_hosts(self) -> None:
         """Tell every host how the run ended and wait for those that this command started."""
-        finished = self._finished
-        if finished is None:
-            self._window.send_to_all(Abort(reason=str(self._failure or "the run ended")))
-        else:
-            summary = f"{finished.reason}: {finished.detail}"
-            is_saved = finished.exit_code not in (ExitCode.FAILED, ExitCode.WINDOW_FAILED)
-            self._window.send_to_all(
-                RunEnded(code=finished.exit_code, summary=summary)
-                if not self._operators.is_abrupt
-                else Abort(reason=summary)
-            )
-            self._window.take(TrainingEnded() if is_saved else Aborted(reason=summary))
+        end = self._end
+        self._window.send_to_all(end.last_word(is_abrupt=self._operators.is_abrupt))
+        if end.finished is not None:
+            reason = f"{end.finished.reason}: {end.finished.detail}"
+            self._window.take(TrainingEnded() if end.is_good else Aborted(reason=reason))
         await self._started.finish()
         with anyio.move_on_after(LINKS_END_S):
             await self._window.until_no_host()
-
-    def _outcome(self) -> tuple[int, str]:
-        """Return the exit code and one clause."""
-        if self._finished is not None:
-            return self._finished.exit_code, self._finished.reason
-        assert self._failure is not None
-        return self._failure.exit_code, self._failure.happened
 
     async def _conclude(self) -> tuple[int, RunSummary]:
         """Write the last document and the summary; raise what kept the run from training."""
         document = self._board.publish_now()
         is_kept = await self._keeper.end()
-        if (finished := self._finished) is None:
-            assert self._failure is not None
+        if (finished := self._end.finished) is None:
+            assert self._end.failure is not None
             self._log.close()
-            raise self._failure
+            raise self._end.failure
         summary = summarize(
             document,
             exit_code=finished.exit_code,
@@ -389,9 +374,8 @@ class RunRoom:
 
     def _tell_end(self) -> None:
         """Publish how the run ended while its port can still be read."""
-        code, what = self._outcome()
-        reason, detail = (what, self._finished.detail) if self._finished else ("failed", what)
-        self._board.end = EndState(exit_code=code, reason=reason, detail=detail)
+        end = self._board.end = self._end.state()
+        code, reason, detail = end.exit_code, end.reason, end.detail
         self._log.info("run_ended", code=code, reason=reason, detail=detail)
         self._story.ended(code, reason, detail)
         self._board.publish_now()

@@ -20,7 +20,7 @@ from typing import Final
 
 import anyio
 
-from flodl_core.checkpoint.bundle import check_writable, stem_of
+from flodl_core.checkpoint.bundle import check_writable, later_lack_of_room, stem_of
 from flodl_core.checkpoint.generations import BUNDLE_SUFFIXES
 from flodl_core.config.load import LoadedRun
 from flodl_core.errors import CheckpointError, ConfigError
@@ -130,8 +130,11 @@ def place_of(save_path: str | None) -> Path | None:
     return stem_of(save_path)
 
 
-def try_saving(stem: Path, facts: JobFacts | None, loaded: LoadedRun) -> None:
+def try_saving(stem: Path, facts: JobFacts | None, loaded: LoadedRun) -> str | None:
     """Refuse a save path that cannot take a bundle; without facts, whatever its size.
+
+    Returns:
+        What a later save will fail for, one clause; None if it will for nothing that is known.
 
     Raises:
         ConfigError: it cannot, and why.
@@ -141,12 +144,12 @@ def try_saving(stem: Path, facts: JobFacts | None, loaded: LoadedRun) -> None:
         for suffix in BUNDLE_SUFFIXES:
             if stem.with_name(stem.name + suffix).is_dir():
                 raise CheckpointError(f"{stem.name}{suffix} is a directory there")
-        check_writable(
-            stem,
-            facts.geometry if facts is not None else None,
-            has_velocity=outer_spec(loaded.run) is not None,
-            keep=loaded.run.keep_checkpoints,
-        )
+        has_velocity, keep = outer_spec(loaded.run) is not None, loaded.run.keep_checkpoints
+        geometry = facts.geometry if facts is not None else None
+        check_writable(stem, geometry, has_velocity=has_velocity, keep=keep)
+        if geometry is None:
+            return None
+        return later_lack_of_room(stem, geometry, has_velocity=has_velocity, keep=keep)
     except (CheckpointError, OSError) as error:
         reason = error.happened if isinstance(error, CheckpointError) else str(error)
         fix = error.fix if isinstance(error, CheckpointError) else ""

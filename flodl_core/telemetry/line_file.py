@@ -7,6 +7,7 @@ Who drives it: those three. A write that fails is counted and remembered, and
 never raised: records must not be able to fail training.
 """
 
+import os
 import threading
 from pathlib import Path
 from typing import Final, TextIO
@@ -149,6 +150,9 @@ class LineFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("a", encoding="utf-8", errors="backslashreplace")
             self._bytes = self._file.tell()
+            if self._bytes and not _ends_whole(self.path):
+                self._file.write("\n")
+                self._bytes += 1
             if self._bytes and self._bytes + nbytes > self._half_bytes:
                 self._drop_file()
                 self.path.replace(self.old_path)
@@ -166,3 +170,10 @@ class LineFile:
             self.last_error = str(error)
         self._file = None
         self._bytes = 0
+
+
+def _ends_whole(path: Path) -> bool:
+    """Return whether the last line has its end: what a full disk cut off has none."""
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -16,7 +16,6 @@ that goes on.
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -30,8 +29,10 @@ from typing import Final
 from flodl_core.config.rules import review_encoding
 from flodl_core.errors import ConfigError, FlodlError
 from flodl_core.ids import RunId
+from flodl_core.telemetry.live_lock import HeldError, LiveLock, is_held
 
 CHECKPOINT_STEM: Final = "consensus"
+LIVE_FILE: Final = "live"
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -46,7 +47,7 @@ class RunDirectory:
 
     path: Path
     run_id: RunId
-    _lock_fds: list[int] = field(default_factory=list, compare=False, repr=False)
+    _locks: list[LiveLock] = field(default_factory=list, compare=False, repr=False)
 
     @classmethod
     def create(cls, base: Path, name: str, run_id: RunId) -> "RunDirectory":
@@ -77,13 +78,7 @@ class RunDirectory:
             for part in (path, path / "logs", path / "records", path / "checkpoints"):
                 part.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(
-                "run_dir",
-                str(base),
-                f"cannot make {path} ({error.strerror})",
-                source="resolved",
-                fix="give a directory that this user may write, with --run-dir",
-            ) from error
+            raise _no_directory(base, path, error) from error
         return cls(path.absolute(), run_id)
 
     @property
@@ -217,19 +212,17 @@ class RunDirectory:
 
     def is_live(self) -> bool:
         """Return whether the launcher of this run still lives."""
-        return _is_locked(self.path / "live")
+        return is_held(self.path / LIVE_FILE)
 
     def close(self) -> None:
         """Free the lock: the run is over. Closing twice is harmless."""
-        while self._lock_fds:
-            os.close(self._lock_fds.pop())
+        while self._locks:
+            self._locks.pop().close()
 
     def _hold_lock(self) -> None:
-        fd = os.open(self.path / "live", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(fd)
+            self._locks.append(LiveLock(self.path / LIVE_FILE))
+        except HeldError as error:
             raise ConfigError(
                 "run_dir",
                 str(self.path),
@@ -237,9 +230,18 @@ class RunDirectory:
                 source="resolved",
                 fix="give another --run-dir, or stop that run",
             ) from error
-        os.ftruncate(fd, 0)
-        os.write(fd, f"{os.getpid()}\n".encode())
-        self._lock_fds.append(fd)
+        except OSError as error:
+            raise _no_directory(self.path.parent, self.path, error) from error
+
+
+def _no_directory(base: Path, path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        "run_dir",
+        str(base),
+        f"cannot make {path} ({error.strerror})",
+        source="resolved",
+        fix="give a directory that this user may write, with --run-dir",
+    )
 
 
 def find_run(base: Path, *, name: str | None = None) -> RunDirectory:
@@ -316,27 +318,13 @@ def _named(runs: list[RunDirectory], name: str | None) -> list[RunDirectory]:
 def _begun_ns(path: Path) -> int | None:
     """Return when a run's directory got its lock; None if it has none that can be seen."""
     try:
-        return (path / "live").stat().st_mtime_ns
+        return (path / LIVE_FILE).stat().st_mtime_ns
     except (OSError, ValueError):
         return None
 
 
 def _of_path(path: Path) -> RunDirectory:
     return RunDirectory(path.absolute(), RunId(path.absolute().name.rpartition("-")[2]))
-
-
-def _is_locked(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _read(path: Path) -> str | None:

@@ -1,19 +1,37 @@
 """A launcher that is none: what it says takes no host out of its directory and runs nothing."""
 
+import anyio
 import pytest
+import trio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from trio.testing import MockClock
 
-from flodl_core.errors import FlodlError, JobError, RefusedError
+from flodl_core.errors import FlodlError, JobError, RefusedError, TransientJoinError
 from flodl_core.ids import Mode, RunId
 from flodl_core.messages import SCHEMA_VERSION
-from flodl_core.messages.job import JobRef
+from flodl_core.messages.job import Geometry, JobFacts, JobRef
 from flodl_core.messages.join import Knock, Offer
 from flodl_core.roles.agent import find_job
-from flodl_core.roles.host_join import join_world
+from flodl_core.roles.host_join import LocalJob, join_world
 from flodl_core.telemetry.run_directory import RunDirectory
 
 WORD = "the host looks for its job"
+FACTS = JobFacts(
+    n_samples=100,
+    dataset_sig="d",
+    model_sig="m",
+    layout_sig="l",
+    model_entries=("param|w|float32|(2,)",),
+    model_bytes=8,
+    geometry=Geometry(params=(), params_numel=0, buffers=(), buffers_numel=0, locals=()),
+    devices=("cpu:0",),
+    gpus=(),
+    torch_variant="none",
+    batch_size=4,
+    epochs=1,
+    has_eval=False,
+)
 
 
 class Impostor:
@@ -65,6 +83,36 @@ async def test_a_run_id_that_is_none_is_refused_before_anything_is_made(run_id):
 @pytest.mark.anyio
 async def test_a_run_id_of_a_launcher_is_taken():
     assert (await ask("0123456789abcdef")).happened == WORD
+
+
+class StoppedLauncher(Impostor):
+    """It made its Offer and says nothing more; its kernel keeps the connection."""
+
+    def __init__(self, made):
+        super().__init__(made)
+        self.said = []
+
+    async def send(self, message):
+        self.said.append(message)
+
+    async def receive(self):
+        if len(self.said) == 1:
+            return await super().receive()
+        return await anyio.sleep_forever()
+
+
+def test_a_launcher_that_is_stopped_behind_its_offer_is_given_up():
+    """On a clock that jumps to the next ceiling."""
+    link = StoppedLauncher(offer("0123456789abcdef"))
+
+    async def prepare(made):
+        return LocalJob(ref=made.job, path=None, facts=FACTS), ("cpu:0",)
+
+    async def join():
+        await join_world(link, "blue", prepare=prepare, on_admitted=print)
+
+    with pytest.raises(TransientJoinError, match="said nothing for 30 s"):
+        trio.run(join, clock=MockClock(autojump_threshold=0))
 
 
 @settings(deadline=None, max_examples=60)

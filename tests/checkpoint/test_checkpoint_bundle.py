@@ -23,6 +23,7 @@ from checkpoint_examples import geometry as make_geometry
 from flodl_core.checkpoint.bundle import (
     check_writable,
     find_bundle,
+    later_lack_of_room,
     remove_older,
     stem_of,
     write_bundle,
@@ -311,6 +312,21 @@ def test_a_lack_of_room_is_known_before_the_run(tmp_path):
     huge = make_geometry([segment("w", "float32", (2**50,), 0)])
     with pytest.raises(CheckpointError, match="MiB free and a bundle takes"):
         check_writable(tmp_path / "ck", huge)
+
+
+def test_a_lack_of_room_for_later_saves_is_known_before_the_run(tmp_path):
+    """Of the free room a bundle takes two fifths: two fit, the third that a save needs does not."""
+    free = shutil.disk_usage(tmp_path).free
+    geometry = make_geometry([segment("w", "float32", (free // 10,), 0)])
+    stem = tmp_path / "ck"
+    check_writable(stem, geometry, keep=2)
+    lack = later_lack_of_room(stem, geometry, has_velocity=False, keep=2)
+    assert lack is not None
+    assert "2 kept checkpoints and the one that is being written" in lack
+    assert later_lack_of_room(stem, geometry, has_velocity=False, keep=1) is None
+    with (tmp_path / "ck.prev.safetensors").open("wb") as older:
+        older.truncate(free)
+    assert later_lack_of_room(stem, geometry, has_velocity=False, keep=2) is None
 
 
 def test_a_dtype_that_cannot_be_stored_is_known_before_the_run(tmp_path):

@@ -185,6 +185,8 @@ def test_each_error_ends_with_its_own_exit_code(capsys, error, code):
         (("synthetic",), "run_dir"),
         (("synthetic", "--run-dir", "{ok}", "--save-path", "out/model"), "save_path"),
         (("train.py:job", "--run-dir", "{ok}"), "job"),
+        (("synthetic", "--run-dir", "{ok}", "--sample-log", "out/ids"), "sample_log"),
+        (("synthetic", "--run-dir", "{ok}", "--resume", "out/model"), "resume"),
     ],
 )
 def test_a_path_that_is_not_utf8_is_refused_before_anything_is_started(

@@ -5,6 +5,7 @@ lines as they come, finds its processes by /proc, and checks in the end that not
 is left of it. Every wait has a ceiling, and fails with the run's own story.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -83,6 +84,8 @@ class Launched:
         self._beside: list[Beside] = []
         self._news = threading.Condition()
         self._is_silent = False
+        self._may_read = threading.Event()
+        self._may_read.set()
         self._stderr = place / "stderr.txt"
         with self._stderr.open("wb") as stderr:
             self._popen = subprocess.Popen(
@@ -106,6 +109,7 @@ class Launched:
     def _read(self) -> None:
         assert self._popen.stdout is not None
         for raw in self._popen.stdout:
+            self._may_read.wait()
             line = raw.decode(errors="replace").rstrip("\n")
             is_json = line.startswith("{")
             row = json.loads(line) if is_json else {"event": "line", "text": line}
@@ -115,6 +119,16 @@ class Launched:
         with self._news:
             self._is_silent = True
             self._news.notify_all()
+
+    def stop_reading(self) -> None:
+        """Take nothing more of what it prints, and leave little room for it."""
+        assert self._popen.stdout is not None
+        fcntl.fcntl(self._popen.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        self._may_read.clear()
+
+    def read_on(self) -> None:
+        """Take what was left, and go on."""
+        self._may_read.set()
 
     def until(self, what: str, look: Callable[[], T], within_s: float = LONG_S) -> T:
         """Wait until `look` is true, looking at each new line; fails after `within_s`."""

@@ -28,10 +28,11 @@ WHO = "operator at 10.0.0.7"
 class Deck:
     """Operators of a run that is nobody's, and what they did."""
 
-    def __init__(self, path, *, is_training=True, refusal=""):
+    def __init__(self, path, *, is_training=True, is_over=False, refusal=""):
         recorder = RunRecorder(Journal(path / "records", utc_iso=lambda: "2031-01-02T03:04:05Z"))
         self.story = RunStory(RunHistory(recorder, secrets=("0" * 32,)))
         self.posted, self.aborted, self.started, self.said = [], [], [], []
+        self.is_over, self.hurried = is_over, []
         coordinator = SimpleNamespace(
             refuse_drain=lambda host: refusal, refuse_evict=lambda rank: refusal
         )
@@ -42,7 +43,12 @@ class Deck:
             controller=lambda: controller if is_training else None,
             start=self.started.append,
             abort=self.aborted.append,
+            hurry=self.hurry,
         )
+
+    def hurry(self, kind):
+        self.hurried.append(kind)
+        return self.is_over
 
     def events(self):
         records = json.loads(self.story.history.events.page(0))["records"]
@@ -66,6 +72,15 @@ def test_a_stop_before_the_world_formed_ends_the_window(tmp_path):
     assert "nothing was trained" in deck.operators.stop(StopKind.SAVE, WHO)
     assert deck.aborted == [f"stopped by {WHO} before the world formed"]
     assert deck.events() == [("stop", WHO)]
+
+
+def test_a_stop_of_a_run_that_is_over_is_no_stop_and_the_second_waits_for_nobody(tmp_path):
+    deck = Deck(tmp_path, is_over=True)
+    assert "its hosts are leaving" in deck.operators.stop(StopKind.SAVE, WHO)
+    assert deck.operators.stop(StopKind.NOW, WHO) == "the run has ended; nobody is waited for"
+    assert deck.hurried == [StopKind.SAVE, StopKind.NOW]
+    assert deck.posted == deck.aborted == deck.events() == []
+    assert not deck.operators.is_abrupt
 
 
 def test_a_start_is_written_down_before_it_acts(tmp_path):

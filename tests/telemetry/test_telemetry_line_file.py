@@ -108,6 +108,15 @@ def test_a_file_recovers_when_the_disk_does(tmp_path):
     file.close()
 
 
+def test_a_line_that_a_full_disk_cut_off_spoils_no_other(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text("one\ntw")
+    file = LineFile(path)
+    assert file.append_all(["three", "four"])
+    assert path.read_text() == "one\ntw\nthree\nfour\n"
+    file.close()
+
+
 def test_a_closed_file_takes_no_more_lines(tmp_path):
     file = LineFile(tmp_path / "a.log")
     file.append("one")

@@ -1,5 +1,6 @@
 import json
 import math
+import resource
 import tracemalloc
 from pathlib import Path
 
@@ -284,6 +285,23 @@ def test_lines_that_are_lost_on_the_way_to_the_disk_begin_whole_pieces_again(tmp
     run = RecordedRun.open(tmp_path)
     assert list(run.times()) == [0.0, 2.0]
     assert run.document_at(2.0).ranks[0].batch_count == 72
+
+
+def test_a_line_that_a_full_disk_cut_off_costs_no_whole_piece_behind_it(tmp_path):
+    """The disk takes nine more bytes of the rank's file, and none of any longer one."""
+    recorder = RunRecorder(Journal(tmp_path / "records", utc_iso=lambda: NOW))
+    path = tmp_path / "records/root/red/rank0.jsonl"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for second in range(3):
+        ranks = (rank_state(0, batch_count=70 + second, host="red"),)
+        recorder.take_document(in_training(float(second), ranks=ranks))
+        most = path.stat().st_size + 9 if second == 1 else limits[0]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+        recorder.write()
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    recorder.close()
+    assert len(path.read_text().splitlines()[1]) == 9
+    assert RecordedRun.open(tmp_path).document_at(2.0).ranks[0].batch_count == 72
 
 
 _NAMES = st.text(max_size=12)
