@@ -58,13 +58,21 @@ def late(state: SchedulerState) -> str:
 
 
 def review_late(state: SchedulerState, now: Seconds) -> None:
-    """Look whether a rank is late, if that is due, and say when to look next."""
+    """Look whether a rank is late, if that is due, and say when to look next.
+
+    Nobody is while ranks write their parts of a save: it comes before their batches.
+    """
     window, cadence = state.window, state.cadence
     if window is None or cadence is None or window.look_at is None or now < window.look_at:
         return
     training = state.stage is RunStage.TRAINING and not state.cycle.pending
     if cadence.late_factor is None or window.planned_ms is None or not training:
         window.look_at = None
+        return
+    pause_s = max(_LEAST_LOOK_S, window.planned_ms / 1000.0 / LOOKS_A_WINDOW)
+    save = state.saves.current
+    if save is not None and save.owed:
+        window.look_at = now + pause_s
         return
     dues: list[Seconds | None] = []
     for record in state.cohort.alive:
@@ -76,7 +84,6 @@ def review_late(state: SchedulerState, now: Seconds) -> None:
             window.look_at = None
             return
         dues.append(ceiling.due())
-    pause_s = max(_LEAST_LOOK_S, window.planned_ms / 1000.0 / LOOKS_A_WINDOW)
     window.look_at = earliest(now + pause_s, *dues)
 
 
@@ -85,6 +92,14 @@ def first_look(window: Window, cadence: Cadence) -> Seconds | None:
     if window.planned_ms is None or cadence.late_factor is None:
         return None
     return window.began_at + max(_LEAST_LOOK_S, window.planned_ms / 1000.0 / LOOKS_A_WINDOW)
+
+
+def begin_again(state: SchedulerState, now: Seconds) -> None:
+    """Count the time of the window under way from now: ranks have written their parts of a save."""
+    window, cadence = state.window, state.cadence
+    if window is not None and cadence is not None:
+        window.began_at = now
+        window.look_at = first_look(window, cadence)
 
 
 def throttle(state: SchedulerState, records: Sequence[RankRecord]) -> tuple[RankRecord, ...]:

@@ -27,12 +27,15 @@ _SAVED_CODES = (ExitCode.DONE, ExitCode.STOPPED_SAVED, ExitCode.INTERRUPTED_SAVE
 
 
 def request_stop(state: SchedulerState, request: StopRequested, now: Seconds) -> None:
-    """Take an operator's or a signal's wish to end the run."""
+    """Take an operator's or a signal's wish to end the run.
+
+    It takes the place of a stop of the run's own, which has all the time it needs.
+    """
     if state.stage is RunStage.ENDED:
         state.note("stop_after_end", who=request.who)
     elif request.kind is StopKind.NOW:
-        finish(state, request.exit_code, "stopped", f"stopped at once by {request.who}")
-    elif state.stop is not None:
+        _stop_now(state, request)
+    elif state.stop is not None and state.stop.is_asked:
         state.note("stop_already_requested", who=request.who)
     else:
         state.stop = StopOrder(request=request, since=now)
@@ -47,9 +50,23 @@ def request_stop(state: SchedulerState, request: StopRequested, now: Seconds) ->
             give_up(state, "stopped", f"stopped by {request.who} before anything was trained")
 
 
+def _stop_now(state: SchedulerState, request: StopRequested) -> None:
+    """End at once; what is saved stays so, and ranks that have yet to leave are left behind."""
+    closing = state.closing
+    is_saved = closing is not None and closing.save_error is None
+    if state.stage is RunStage.LEAVING and is_saved:
+        leave_behind(state)
+    else:
+        finish(state, request.exit_code, "stopped", f"stopped at once by {request.who}")
+
+
 def give_up(state: SchedulerState, label: str, detail: str) -> None:
-    """End a run that has nothing to save: no consensus was ever committed."""
-    code = state.stop.request.exit_code if state.stop else ExitCode.FAILED
+    """End a run that has nothing to save: no consensus was ever committed.
+
+    Its code is that of a stop if somebody asked for one; a stop of the run's own is in vain.
+    """
+    stop = state.stop
+    code = stop.request.exit_code if stop is not None and stop.is_asked else ExitCode.FAILED
     state.send_alive(Shutdown())
     finish(state, code, label, detail)
 
@@ -138,10 +155,18 @@ def begin_closing(state: SchedulerState, closing: Closing) -> None:
 
 
 def poll_closing(state: SchedulerState, now: Seconds) -> bool:
-    """Start the last save once no other one is being written."""
+    """Start the last save once no other one is being written.
+
+    Where it turns out to be needless, everybody leaves at once.
+    """
     closing = state.closing
-    if state.stage is not RunStage.CLOSING or closing is None or closing.begun:
+    if state.stage is not RunStage.CLOSING or closing is None:
         return False
+    if closing.begun:
+        is_needless = state.saves.phase is SavePhase.REST
+        if is_needless:
+            leave(state, now)
+        return is_needless
     if state.saves.phase is SavePhase.WRITING:
         return False
     held = save_hold(state)
@@ -227,6 +252,12 @@ def poll_leaving(state: SchedulerState) -> bool:
         return False
     end_as_planned(state)
     return True
+
+
+def leave_behind(state: SchedulerState) -> None:
+    """End as planned without the ranks that have not left."""
+    state.note("did_not_leave", ranks=", ".join(map(str, state.cohort.alive_ranks)))
+    end_as_planned(state)
 
 
 def end_as_planned(state: SchedulerState) -> None:

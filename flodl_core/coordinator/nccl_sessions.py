@@ -53,6 +53,8 @@ class NcclSessions:
         session: the newest one.
         waits_since: since when this session is being formed; None while it is usable.
         published: the root's newest cycle in which a consensus was brought for a save.
+        brought: the version whose values a rank brought to the launcher last, and that cycle
+            of the root; None while it has those of the initial broadcast.
         taking_part: whose contributions are in the cycle under way, once it is realized.
     """
 
@@ -64,6 +66,7 @@ class NcclSessions:
     waits_since: Seconds | None = None
     taking_part: tuple[Rank, ...] = ()
     published: int = 0
+    brought: tuple[int, Cycle] | None = None
     candidate: Rank | None = None
     _asked: tuple[Rank, ...] = ()
     _candidate_since: Seconds = 0.0

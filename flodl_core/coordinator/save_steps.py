@@ -11,6 +11,7 @@ Who drives it: `averaging` at a finish, `inbox` with answers, `dead_ranks`, `end
 
 from dataclasses import replace
 
+from flodl_core.coordinator import cuts
 from flodl_core.coordinator.cohort import RankRecord
 from flodl_core.coordinator.effects import SaveBundle, Severity
 from flodl_core.coordinator.facts import OpenTotals, SaveFacts
@@ -21,6 +22,8 @@ from flodl_core.messages.control import Checkpoint
 from flodl_core.messages.timing import CheckpointResult
 from flodl_core.reduce.velocity_cycles import next_publish
 from flodl_core.units import Seconds
+
+_INITIAL_BROADCAST = Cycle(0)
 
 
 def ask_for_save(
@@ -38,7 +41,7 @@ def ask_for_save(
     state.saves.owes_prime = False
     publish = None if is_prime else _next_publish(state)
     asked = alive[:1] if is_prime else alive
-    before = state.saves.current
+    before = state.saves.current or state.saves.left_open
     unheard = before.owed if before is not None and before.version == version else {}
     state.saves.ask(
         Save(
@@ -75,8 +78,12 @@ def _next_publish(state: SchedulerState) -> Cycle | None:
 def take_answer(
     state: SchedulerState, record: RankRecord, answer: CheckpointResult, now: Seconds
 ) -> None:
-    """Take a rank's CheckpointResult; the last one that is awaited starts the write."""
-    save = state.saves.current
+    """Take a rank's CheckpointResult; the last one that is awaited starts the write.
+
+    One to a save that was given up says only that the rank is done with it.
+    """
+    saves = state.saves
+    save = saves.current if saves.current is not None else saves.left_open
     if save is None or record.rank not in save.owed or save.version != answer.version:
         state.note("checkpoint_out_of_place", rank=record.rank, version=answer.version)
         return
@@ -84,8 +91,11 @@ def take_answer(
     save.settle(record.rank)
     if state.evaluation is not None and state.evaluation.target == record.rank:
         state.evaluation = replace(state.evaluation, since=now)  # which it begins only now
+    if save is saves.left_open:
+        state.note("save_was_given_up", rank=record.rank, version=answer.version)
+        return
     if record.rank == save.target and record.rank not in save.owed:
-        _take_buffers(state, record, answer)
+        _take_buffers(state, save, record, answer)
     if answer.rank_file is not None:
         save.files[record.rank] = answer.rank_file
     if answer.rank_file_error is not None:
@@ -99,9 +109,13 @@ def take_answer(
     _write_if_answered(state, save, now)
 
 
-def _take_buffers(state: SchedulerState, record: RankRecord, answer: CheckpointResult) -> None:
+def _take_buffers(
+    state: SchedulerState, save: Save, record: RankRecord, answer: CheckpointResult
+) -> None:
     if answer.error is None:
         state.saves.local_buffers = answer.local_buffers
+        if state.nccl is not None and save.publish is not None:
+            state.nccl.brought = (save.version, save.publish)
         return
     detail = f"{record.where} could not tell its buffers for the checkpoint: {answer.error}"
     state.saves.last_error = answer.error
@@ -111,6 +125,7 @@ def _take_buffers(state: SchedulerState, record: RankRecord, answer: CheckpointR
 def _write_if_answered(state: SchedulerState, save: Save, now: Seconds) -> None:
     if save.owed:
         return
+    cuts.begin_again(state, now)
     if save.purpose is SavePurpose.PRIME:
         state.saves.rest()
     else:
@@ -132,10 +147,10 @@ def asked_rank_lost(state: SchedulerState, rank: Rank, now: Seconds) -> None:
     if rank != save.target:
         _write_if_answered(state, save, now)
     elif save.purpose is SavePurpose.PERIODIC:
-        state.saves.rest()
+        state.saves.give_up()
         state.saves.demand(f"the save that rank {rank} left open")
     elif save.purpose is SavePurpose.PRIME:
-        state.saves.rest()
+        state.saves.give_up()
         state.saves.owes_prime = True
     else:
         _ask_next(state, save, now)
@@ -163,11 +178,21 @@ def _ask_next(state: SchedulerState, save: Save, now: Seconds) -> None:
 def write_bundle(
     state: SchedulerState, purpose: SavePurpose, reason: SaveReason, now: Seconds
 ) -> None:
-    """Have the committed values written, with the buffers and rank files that are known."""
+    """Have the committed values written, with the buffers and rank files that are known.
+
+    On NCCL the last save writes nothing if no rank has brought the values for it and a bundle
+    of them is complete: it could not be better than that, and might fail.
+    """
     version = state.whole_version
     assert version is not None
     save = state.saves.current
     is_asked = save is not None and save.version == version
+    publish = save.publish if save is not None and is_asked else None
+    is_kept = purpose is SavePurpose.FINAL and state.saves.is_kept(version)
+    if is_kept and state.nccl is not None and state.nccl.brought != (version, publish):
+        state.note("saved_already", version=version)
+        state.saves.rest()
+        return
     # what is written again, since the run ends before a commit, is no worse than what it replaces
     files = dict(state.saves.good_files) if state.saves.saved_version == version else {}
     if save is not None and is_asked:
@@ -180,7 +205,7 @@ def write_bundle(
             save_facts(state, now),
             state.saves.local_buffers,
             rank_files=tuple(files[rank] for rank in sorted(files)),
-            held_as=_held_as(state, save.publish if save is not None and is_asked else None),
+            held_as=_held_as(state, publish),
         )
     )
 
@@ -191,7 +216,8 @@ def _held_as(state: SchedulerState, publish: Cycle | None) -> int | None:
         return None
     if publish is not None:
         return publish
-    return 0 if state.whole_version == state.first_version else -1
+    version, cycle = state.nccl.brought or (state.first_version, _INITIAL_BROADCAST)
+    return cycle if version == state.whole_version else -1
 
 
 def make_final(state: SchedulerState, reason: SaveReason, now: Seconds) -> bool:

@@ -3,11 +3,14 @@
 What it is: whether a save is due, which is under way, and the local (integer and
 bool) buffers that were last known. Every alive rank is asked: each writes its file,
 one also tells its local buffers. While an answer is awaited no cycle is triggered, so
-the root still holds the version that was asked for.
+the root still holds the version that was asked for. A save that is given up while ranks
+still write keeps what they owe, so that a second question for its version does not take
+their answers to the first.
 What it is not: the writer, and not the root's pin of the committed values.
 Who drives it: `coordinator.save_steps`, `ending`, `advance`.
 
     REST ──ask──▶ ASKING ──the last CheckpointResult──▶ WRITING ──SaveFinished──▶ REST
+      │ ◀──give_up──┘                                      ▲
       └───────────────── write (with what is known) ───────┘
 """
 
@@ -82,6 +85,8 @@ class SaveDesk:
         self._is_epoch_due = False
         self._saved_at: Seconds | None = None
         self.current: Save | None = None
+        self.left_open: Save | None = None
+        """The newest one that was given up; answers to it may still come."""
         self.local_buffers: dict[str, TensorBlob] = {}
         self.saved_version: int | None = None
         self.good_files: dict[Rank, RankFileRef] = {}
@@ -137,7 +142,7 @@ class SaveDesk:
 
     def ask(self, save: Save) -> None:
         """The ranks are asked."""
-        self.current = save
+        self.current, self.left_open = save, None
 
     def write(
         self,
@@ -160,6 +165,10 @@ class SaveDesk:
         self.saved_version, self._saved_at = save.version, now
         self.good_files = save.files
 
+    def is_kept(self, version: int) -> bool:
+        """Whether a bundle of that version is complete on disk, written by this run."""
+        return self._saved_at is not None and self.saved_version == version
+
     def last_good(self, now: Seconds) -> str:
         """In words: which complete bundle is the newest, and how old it is."""
         if self._saved_at is None or self.saved_version is None:
@@ -168,8 +177,12 @@ class SaveDesk:
         return f"the last good one is version {self.saved_version}, {age_s:.0f} s old"
 
     def rest(self) -> None:
-        """The save under way is over or given up; one that was due is due again."""
+        """The save under way is over; one that was due is due again."""
         self.current = None
+
+    def give_up(self) -> None:
+        """Nothing is written of the save under way; one that was due is due again."""
+        self.left_open, self.current = self.current, None
 
     def hold_reason(self, committed_version: int) -> str:
         """Why no cycle may be triggered; empty if a save does not stand in the way.

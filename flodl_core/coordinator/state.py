@@ -113,7 +113,7 @@ class Window:
     """The window under way, as it was dealt; Sync keeps none.
 
     Attributes:
-        began_at: when the ranks were released.
+        began_at: when the ranks were released, or had written their parts of a save.
         planned_ms: what the slowest rank needs for its part; None if nothing is measured.
         is_final: whether it is the last one of its event.
         disturbance: why its costs say nothing about averaging; empty if nothing does.
@@ -282,8 +282,13 @@ class SchedulerState:
         self.out.append(Announce(topic, text, fields))
 
     def unreported_samples(self, rank: Rank) -> int:
-        """Samples that the rank holds and has not reported as drawn."""
-        drawn = self.cohort[rank].ledger.samples
+        """Samples that the rank holds and has not reported as drawn.
+
+        What a cycle closes leaves the holdings when its params round has ended, and the
+        ledger only when the cycle is over.
+        """
+        ledger = self.cohort[rank].ledger
+        drawn = ledger.open_samples if self.cycle.params_ended else ledger.samples
         return max(0, self.book.held_samples(rank) - drawn)
 
     def is_quiesced(self, rank: Rank) -> bool:

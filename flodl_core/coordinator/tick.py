@@ -192,8 +192,7 @@ def _review_ceilings(state: SchedulerState, now: Seconds) -> None:
 def _review_leaving(state: SchedulerState, now: Seconds) -> None:
     assert state.leaving_since is not None
     if Ceiling(state.leaving_since, state.settings.leave_timeout_s).passed(now):
-        state.note("did_not_leave", ranks=", ".join(map(str, state.cohort.alive_ranks)))
-        ending.end_as_planned(state)
+        ending.leave_behind(state)
 
 
 def _wait_is_over(state: SchedulerState, ceiling: Ceiling, now: Seconds) -> None:

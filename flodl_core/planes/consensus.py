@@ -175,13 +175,23 @@ class Consensus:
             self.staging.commit_buffers(side)
 
     def finish(self, cycle: Cycle) -> None:
-        """After the last round of a cycle whose params round committed: saves may have it."""
+        """After the last round of a cycle that counts: saves may have it."""
         with self._lock:
             self._version = cycle
             for region in self._regions.values():
                 region.saved = region.committed
             if self._velocity is not None:
                 self._velocity.finish()
+
+    def take_back(self) -> None:
+        """After the last round of a cycle that does not count: form over what it committed.
+
+        What saves may have stays where it is. Ranks go on reading what they were told of.
+        """
+        for region in self._regions.values():
+            region.committed = region.saved
+        if self._velocity is not None:
+            self._velocity.take_back()
 
     def begin_save(self, version: int) -> CommittedView | None:
         """Hold the committed values still, if they are those of `version`.

@@ -5,11 +5,14 @@ by their marks, every worker host that still has an alive rank by its control ve
 From then on the contributors are fixed; they can only become fewer, by a link that
 breaks. The sum, the divisor and `ranks_accepted` of a bucket come from one list.
 
+Where ranks average among themselves no cycle here is an average: it moves what one rank, or
+the root, has. That counts as a whole or not at all: what was committed last is another thing.
+
 Waits are for peers only: each ends with the contribution, with the death or drop of
 the contributor, or with the root's stop.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,6 +85,7 @@ class RootCycles:
         self._geometry = envelope.geometry
         self._world_size = envelope.world_size
         self._wire = WireDtype(envelope.spec.wire_dtype)
+        self._needs_whole = envelope.spec.mode.uses_nccl
         self._loop = loop
         self._consensus = consensus
         self._peers = peers
@@ -105,7 +109,7 @@ class RootCycles:
     def give_velocity(self, velocity: F32 | None) -> None:
         """Have the cycle behind the initial broadcast bring this velocity to all; before `run`.
 
-        None is 0 everywhere, which rank 0 has too.
+        None is 0 everywhere, which all of them bring.
         """
         if velocity is not None:
             self._initial[VELOCITY_DOWN, Round.PARAMS] = velocity
@@ -204,23 +208,30 @@ class RootCycles:
         cycle = self._next_cycle()
         assert cycle is not None
         end = self._control_round(cycle)
-        has_committed = False
+        ends: list[RoundEnd] = []
         while True:
             following = following_round(
                 end.round, end.outcome, has_buffers=self._geometry.buffers_numel > 0
             )
-            is_params = end.round is Round.PARAMS
-            has_committed |= is_params and end.outcome is RoundOutcome.COMMITTED
-            if following is None and has_committed:
-                self._consensus.finish(cycle)
+            if following is None:
+                self._conclude(cycle, ends)
             self._announce(end)
             if following is None:
                 break
             end = self._values_round(self._plan(cycle, following))
+            ends.append(end)
         self._last_cycle = cycle
         self._members, self._tallies = [], ()
         if self._group is not None:
             self._group.fold.clear()
+
+    def _conclude(self, cycle: Cycle, ends: Sequence[RoundEnd]) -> None:
+        """Make a cycle a version if it counts; one that had to be whole and is not leaves none."""
+        committed = [end.round for end in ends if end.outcome is RoundOutcome.COMMITTED]
+        if Round.PARAMS in committed and (len(committed) == len(ends) or not self._needs_whole):
+            self._consensus.finish(cycle)
+        elif self._needs_whole:
+            self._consensus.take_back()
 
     def _announce(self, end: RoundEnd) -> None:
         """Tell the coordinator, then everybody else."""
@@ -285,7 +296,11 @@ class RootCycles:
         return plan_params(self._geometry, cycle, self._consensus.staging.control, wire)
 
     def _values_round(self, plan: RoundPlan) -> RoundEnd:
-        """Form every bucket beside the committed values; commit if any of it was realized."""
+        """Form every bucket beside the committed values; commit if that counts.
+
+        A part of an average counts, since the rest keeps its last values; what the root was
+        given is whole whatever came.
+        """
         round_ = plan.round
         self._until(lambda: self._consensus.may_form(round_))
         self._consensus.prepare(plan)
@@ -294,7 +309,7 @@ class RootCycles:
         own_mass = fold.mass(round_) if fold is not None else 0.0
         own_movers = fold.movers(round_) if fold is not None else ()
         inside = self._begin_members(plan)
-        realized = False
+        realized: list[bool] = []
         given = self._initial.get((plan.cycle, round_))
         for index, bucket in enumerate(plan.buckets):
             arrived = self._await_members(plan, index)
@@ -311,15 +326,16 @@ class RootCycles:
                 member.peer.open_port().give_back(one)
             movers = merge_ranks([own_movers, *(member.movers for member in inside)])
             self._send_down(plan.frame(index, mass=mass, ranks=movers), values.data)
-            realized |= is_realized(mass)
+            realized.append(is_realized(mass))
         mass = own_mass + sum(member.mass for member in inside)
         movers = merge_ranks([own_movers, *(member.movers for member in inside)])
         if plan.count == 0:
-            realized = is_realized(mass)
-        if realized:
+            realized.append(is_realized(mass))
+        counts = all(realized) if self._needs_whole and given is None else any(realized)
+        if counts:
             self._consensus.commit(plan)
             self._initial.pop((plan.cycle, round_), None)
-        return _end_of(plan.cycle, round_, realized=realized, mass=mass, ranks=movers)
+        return _end_of(plan.cycle, round_, realized=counts, mass=mass, ranks=movers)
 
     def _begin_members(self, plan: RoundPlan) -> list[_Member]:
         """Reset the members to what the control round said of them; buckets say it again.
@@ -351,7 +367,7 @@ class RootCycles:
             if member.peer.head() is None:
                 continue
             one = member.peer.open_port().take()
-            flaw = _flaw_of(one.frame, plan, index, member)
+            flaw = plan.flaw_of(one.frame, index, mass=member.mass, ranks=member.movers)
             if flaw is None:
                 arrived.append((member, one))
             else:
@@ -372,22 +388,6 @@ class RootCycles:
     def _note(self, code: str, **fields: int | str) -> None:
         if self._on_note is not None:
             self._on_note(Note(code=code, fields=fields))
-
-
-def _flaw_of(frame: BucketFrame, plan: RoundPlan, index: int, member: _Member) -> str | None:
-    """Why this bucket cannot be folded, or None."""
-    if not plan.fits(frame) or frame.index != index:
-        return (
-            f"it sent bucket {frame.index} of {frame.count} of the {frame.round} round of cycle "
-            f"{frame.cycle}, expected bucket {index} of {plan.count} of {plan.round}"
-        )
-    if frame.ranks != member.movers or frame.mass != member.mass:
-        return (
-            f"its bucket {index} of the {frame.round} round holds ranks {list(frame.ranks)} with "
-            f"mass {frame.mass}, expected {list(member.movers)} with {member.mass} as in its "
-            "control vector"
-        )
-    return None
 
 
 def _end_of(

@@ -70,6 +70,30 @@ class RoundPlan:
             and frame.nbytes == (self.nbytes(frame.index) if frame.mass > 0 else 0)
         )
 
+    def flaw_of(
+        self, frame: BucketFrame, index: int, *, mass: float, ranks: tuple[Rank, ...]
+    ) -> str | None:
+        """Return why a host's bucket cannot be folded; None if it can.
+
+        Args:
+            frame: of the bucket.
+            index: which bucket is due.
+            mass: what its control vector said that the host brings to this round.
+            ranks: likewise, from which of its ranks.
+        """
+        if not self.fits(frame) or frame.index != index:
+            return (
+                f"it sent bucket {frame.index} of {frame.count} of the {frame.round} round of "
+                f"cycle {frame.cycle}, expected bucket {index} of {self.count} of {self.round}"
+            )
+        if frame.ranks != ranks or frame.mass != mass:
+            return (
+                f"its bucket {index} of the {frame.round} round holds ranks {list(frame.ranks)} "
+                f"with mass {frame.mass}, expected {list(ranks)} with {mass} as in its control "
+                "vector"
+            )
+        return None
+
     def frame(self, index: int, *, mass: float, ranks: tuple[Rank, ...]) -> BucketFrame:
         """Return the header of one bucket; a zero mass declares that no values follow."""
         return BucketFrame(

@@ -103,6 +103,11 @@ class Velocity:
         self.values.saved = self.values.committed
         self._saved_marks = self._is_moving, self._steps_next
 
+    def take_back(self) -> None:
+        """The cycle does not count: the velocity is that of the last whole commit."""
+        self.values.committed = self.values.saved
+        self._is_moving, self._steps_next = self._saved_marks
+
     def saved_state(self) -> OuterState:
         """Return the state of the last whole commit; its values are read-only."""
         is_moving, steps_next = self._saved_marks

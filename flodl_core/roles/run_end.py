@@ -73,12 +73,12 @@ class RunEnd:
         """Return what every host gets.
 
         Args:
-            is_abrupt: whether the run was stopped at once.
+            is_abrupt: whether the run was stopped at once; one that was saved by then ended well.
         """
         if self.finished is None:
             return Abort(reason=str(self.failure or "the run ended"))
         summary = f"{self.finished.reason}: {self.finished.detail}"
-        if is_abrupt:
+        if is_abrupt and self.finished.exit_code == ExitCode.NOT_SAVED:
             return Abort(reason=summary)
         return RunEnded(code=self.finished.exit_code, summary=summary)
 

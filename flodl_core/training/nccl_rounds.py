@@ -241,13 +241,16 @@ class NcclRounds(RankRounds):
         return None
 
     def _take_velocity(self) -> None:
-        """Take the velocity that a resumed run goes on with; a rank's own is 0 before."""
+        """Take the velocity that a resumed run goes on with; a rank's own is 0 before.
+
+        Every rank brings zeros, in whose place the root puts what it was given, so that the
+        cycle comes about whoever is lost before it.
+        """
         memory, slot = self._regions.outer, self._star.slot
         assert memory is not None
-        is_first = self._port.rank == 0
-        if is_first:
-            slot.params[:] = 0.0
-        if self._move_region(VELOCITY_DOWN, brings=is_first):
+        slot.params[:] = 0.0
+        slot.buffers[:] = 0.0
+        if self._move_region(VELOCITY_DOWN, brings=True):
             came = self._star.staging.params
             if self._layout.copies is not None:
                 self._layout.copies.upload(came, memory.velocity, (Run(0, came.size),))
@@ -262,7 +265,12 @@ class NcclRounds(RankRounds):
             torch.from_numpy(target).copy_(values)
 
     def _move_region(self, cycle: Cycle, *, brings: bool) -> bool:
-        """Take part in a cycle of the root in which one rank has mass; return if it committed."""
+        """Take part in a cycle of the root's own; return if it committed.
+
+        Args:
+            cycle: its number.
+            brings: whether the slot holds what is to be moved.
+        """
         slot, mass = self._star.slot, 1.0 if brings else 0.0
         slot.set_unfrozen([True] * len(self._layout.geometry.params))
         slot.write_header(
@@ -320,14 +328,8 @@ class NcclRounds(RankRounds):
             self._recovered = formed.session
             self._steps = self._cycles.recover(formed, claim.cycle)
         else:
-            self._steps = self._run(claim)
+            self._steps = self._cycles.run(claim, formed)
         return True
-
-    def _run(self, claim: CountClaim) -> _Steps:
-        formed = self.keeper.usable
-        if formed is None:
-            return None
-        return (yield from self._cycles.run(claim, formed))
 
     def _advance(self) -> CycleEnd | None:
         """Take one step; a session that breaks ends the steps, and nothing else."""

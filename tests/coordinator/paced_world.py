@@ -69,6 +69,8 @@ class PacedWorld(Script):
         self._cut = False
         self._snapshots = {}
         self._divergence = 0.01
+        self.part_s = [0.0] * self.world
+        """What each rank takes to write its part of a save."""
         self.eval_s = 0.0
         self.eval_errors = {}
         self.evaluated = []
@@ -110,6 +112,9 @@ class PacedWorld(Script):
                 case TakeSnapshot() as shot:
                     self._snapshots[rank] = shot
                     self.ready(rank, shot.cycle, n=shot.n, samples=shot.samples)
+                case WriteCheckpoint(version) if self.part_s[rank]:
+                    self._at(self.part_s[rank], lambda: self._end_write(rank, version))
+                    return
                 case WriteCheckpoint(version):
                     pacer.handle(CheckpointWritten(version))
                     self.checkpoint_result(rank, version)
@@ -121,6 +126,13 @@ class PacedWorld(Script):
                     return
                 case _:
                     return
+
+    def _end_write(self, rank, version):
+        if rank in self.lost_ranks:
+            return
+        self.pacers[rank].handle(CheckpointWritten(version))
+        self.checkpoint_result(rank, version)
+        self._go_on(rank)
 
     def _end_eval(self, rank, schedule_id):
         if rank in self.lost_ranks:

@@ -70,6 +70,30 @@ def test_a_rank_that_runs_on_may_be_in_a_long_batch_before_it_adopts():
     assert not script.machine._state.cycle.pending
 
 
+@pytest.mark.parametrize(("total", "held"), [(40, 10), (18, 8), (14, 6)])
+def test_a_rank_that_hangs_before_it_adopts_goes_alone_however_little_it_holds(total, held):
+    """Both bring four batches, 8 samples, of the up to nine that they hold when it begins."""
+    cadence = CadenceSettings(elche=ElcheSettings(pinned_counts=(4, 4)), overshoot=1)
+    script = Script(
+        (("red", 2),),
+        mode=Mode.CPU_ASYNC,
+        n_samples=2 * total,
+        settings={"cadence": cadence},
+    ).start()
+    for rank in (0, 1):
+        batches(script, rank, 4)
+    brought(script, 1, {0: 4, 1: 4})
+    script.ack(0, 1)
+    phases = {0: RankPhase.HELD, 1: TRAINING}
+    assert not of(script.wait(300.0, beating=phases), ENDS)
+    said = script.wait(0.1, beating=phases)
+    assert [
+        (one.rank, f"it holds {held} samples" in one.reason) for one in of(said, EvictRank)
+    ] == [(1, True)]
+    assert not of(said, SaveBundle)
+    assert not script.machine._state.cycle.pending
+
+
 def held_back():
     """The first of three ranks that run on is two batches ahead, and is told to wait."""
     elche = ElcheSettings(max_batch_diff=2)

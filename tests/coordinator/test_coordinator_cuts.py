@@ -1,7 +1,7 @@
 """Cut: who has a window cut, what each rank brings, and where the unworked rest goes."""
 
 import pytest
-from coordinator_script import SaveBundle, Script, control, ends, of, sent, tally
+from coordinator_script import Announce, SaveBundle, Script, control, ends, of, sent, tally
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paced_world import BATCH, PacedWorld
@@ -186,6 +186,48 @@ def test_a_stretch_below_the_late_factor_is_waited_for():
 def test_nobody_is_late_while_nothing_is_measured():
     world = PacedWorld((10, 2_000), 400).run(1)
     assert [batches for _, _, batches, _, _ in world.windows] == [(10, 10)]
+
+
+# the late, and a save
+
+
+def saved_slowly(mode, part_s):
+    """A world in which ranks of one speed take that long to write their parts of a save."""
+    world = settled(PacedWorld((10, 10), 8_000, mode=mode), 8)
+    world.part_s = list(part_s)
+    world.forget()
+    world.handle(CheckpointRequested("operator"))
+    world.run(until=lambda: bool(of(world.said, SaveBundle)))
+    world.saved(of(world.said, SaveBundle)[0].version)
+    return world
+
+
+@pytest.mark.parametrize("mode", [Mode.CPU_CADENCE, Mode.CPU_ASYNC])
+@pytest.mark.parametrize("part_s", [(1.0, 1.0), (0.0, 1.0)])
+def test_a_rank_that_writes_its_part_of_a_save_is_not_late(mode, part_s):
+    world = saved_slowly(mode, part_s)
+    counts = world.elche.batch_counts
+    world.run(2)
+    began, ended, batches, cut, planned = world.windows[-2]
+    assert not cut
+    assert planned == counts
+    assert min(batches) >= min(planned) > 20
+    # a second of writing, then 10 ms a batch of whoever wrote, and at most one begun beyond
+    assert ended - began == pytest.approx(1.0 + planned[1] * 0.01 + world.sync_s, abs=0.011)
+    assert world.topics().count("window_cut") == 1, "the one in which the save was made"
+    assert world.elche.batch_counts == counts
+
+
+def test_a_rank_that_slows_down_after_a_save_is_late_from_when_all_have_written():
+    world = saved_slowly(Mode.CPU_CADENCE, (0.2, 1.0))
+    written_at, planned_s = world.now, world.planned[1] * 0.01
+    world.batch_ms[1] = 400
+    world.run(1)
+    _, _, batches, cut, planned = world.windows[-1]
+    assert cut
+    assert batches[1] < planned[1]
+    assert "rank 1 (cpu:1 on red) is late" in of(world.said, Announce)[-1].text
+    assert world.cut_at - written_at < 1.5 * planned_s
 
 
 # the rest

@@ -19,6 +19,7 @@ from flodl_core.coordinator.cadence import CadenceSettings
 from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
 from flodl_core.elche.settings import ElcheSettings
 from flodl_core.ids import Mode, Round, RoundOutcome, SyncOutcome
+from flodl_core.messages.control import Checkpoint
 from flodl_core.messages.timing import TensorBlob
 
 
@@ -91,6 +92,62 @@ def test_a_file_of_a_rank_that_died_after_it_wrote_stays_in_the_bundle():
     script.lose(1)
     save = of(script.checkpoint_result(0, 1, rank_file=rank_file(0)), SaveBundle)[0]
     assert [one.rank for one in save.rank_files] == [0, 1]
+
+
+def test_answers_to_a_save_that_was_given_up_are_none_to_the_next_one_of_its_version():
+    """The last cycle is saved; three of four ranks write still or have written, and one dies."""
+    script = Script((("red", 4),), n_samples=8).start()
+    script.handle(CheckpointRequested("operator"))
+    script.cycle(1)
+    for rank in (1, 2):
+        script.metrics(rank, 2)
+    script.checkpoint_result(1, 1, rank_file=rank_file(1, "aa"))
+    script.lose(0)
+    answer = script.checkpoint_result(2, 1, rank_file=rank_file(2, "aa"))
+    assert codes(answer) == ["save_was_given_up"]
+    assert codes(script.checkpoint_result(2, 1)) == ["checkpoint_out_of_place"]
+    script.forget()
+    script.metrics(3, 2)  # the event is over without a further commit, and so is the run
+    orders = [(rank, one.version, one.target_rank) for rank, one in sent(script.said, Checkpoint)]
+    assert orders == [(1, 1, 1), (2, 1, 1), (3, 1, 1)]
+    script.forget()
+    script.checkpoint_result(3, 1, rank_file=rank_file(3, "aa"))
+    script.checkpoint_result(2, 1, rank_file=rank_file(2, "bb"))
+    script.checkpoint_result(1, 1, buffers=blob(5), rank_file=rank_file(1, "bb"))
+    assert not of(script.said, SaveBundle)  # rank 3 has answered the first order only
+    said = script.checkpoint_result(3, 1, rank_file=rank_file(3, "bb"))
+    (bundle,) = of(said, SaveBundle)
+    assert bundle.local_buffers == blob(5)
+    assert [(one.rank, one.sha256) for one in bundle.rank_files] == [
+        (1, "bb"),
+        (2, "bb"),
+        (3, "bb"),
+    ]
+
+
+def test_a_save_after_an_epoch_is_not_answered_by_what_was_owed_before_it():
+    settings = {"checkpoint_every_epochs": 1}
+    script = Script((("red", 2),), n_samples=4, epochs=2, settings=settings).start()
+    script.handle(CheckpointRequested("operator"))
+    script.cycle(1)
+    script.metrics(1, 2)
+    script.forget()
+    script.lose(0)
+    assert [order.version for order in sent(script.said, Checkpoint, 1)] == [1]
+    assert not of(script.checkpoint_result(1, 1), SaveBundle)
+    (bundle,) = of(script.checkpoint_result(1, 1, buffers=blob(5)), SaveBundle)
+    assert (bundle.reason, bundle.local_buffers) == ("checkpoint", blob(5))
+
+
+def test_what_was_owed_of_another_version_is_not_waited_for():
+    script = asked(2)
+    script.lose(0)
+    script.forget()
+    script.cycle(2, ranks=[1])
+    assert [order.version for order in sent(script.said, Checkpoint, 1)] == [2]
+    assert codes(script.checkpoint_result(1, 1)) == ["checkpoint_out_of_place"]
+    (bundle,) = of(script.checkpoint_result(1, 2, buffers=blob(5)), SaveBundle)
+    assert (bundle.version, bundle.local_buffers) == (2, blob(5))
 
 
 def last_save(ranks=2):

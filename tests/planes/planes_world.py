@@ -189,6 +189,7 @@ class World:
     on_round_ended: Callable[[RoundEnded], None] | None = None
     beginning: Beginning | None = None
     outer: OuterSpec | None = None
+    mode: Mode = Mode.CPU_SYNC
     ended: list[RoundEnded] = field(default_factory=list)
     notes: list = field(default_factory=list)
     messages: list = field(default_factory=list)
@@ -198,7 +199,8 @@ class World:
 
     def __post_init__(self) -> None:
         plain = envelope_of(self.geometry, self.hosts, self.wire)
-        self.envelope = replace(plain, spec=replace(plain.spec, outer=self.outer))
+        spec = replace(plain.spec, outer=self.outer, mode=self.mode)
+        self.envelope = replace(plain, spec=spec)
         self.world_size = self.envelope.world_size
         rank_ends, host_ends = {}, {}
         for rank in range(self.world_size):

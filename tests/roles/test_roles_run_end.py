@@ -42,8 +42,15 @@ def test_the_first_failure_counts():
 
 def test_hosts_of_a_run_that_was_stopped_at_once_are_told_to_leave_at_once():
     end = RunEnd()
-    end.finish(TRAINED)
-    whole = "finished: 512 samples trained"
-    assert end.last_word(is_abrupt=False) == RunEnded(code=0, summary=whole)
+    end.finish(RunFinished(5, "stopped", "stopped at once by SIGINT"))
+    whole = "stopped: stopped at once by SIGINT"
+    assert end.last_word(is_abrupt=False) == RunEnded(code=5, summary=whole)
     assert end.last_word(is_abrupt=True) == Abort(reason=whole)
     assert end.is_good
+
+
+def test_hosts_of_a_run_that_was_saved_before_it_was_stopped_at_once_hear_that_it_ended():
+    end = RunEnd()
+    end.finish(TRAINED)
+    whole = "finished: 512 samples trained"
+    assert end.last_word(is_abrupt=True) == RunEnded(code=0, summary=whole)

@@ -142,11 +142,14 @@ class MemoryStar:
 class LocalStar:
     """The real plane: a root with every rank on its own host."""
 
-    def __init__(self, envelope):
+    def __init__(self, envelope, *, beginning=None):
         pairs = {rank: socket.socketpair() for rank in range(envelope.world_size)}
         self.ended = []
         self.root = StarRoot(
-            envelope, {rank: pair[0] for rank, pair in pairs.items()}, self.ended.append
+            envelope,
+            {rank: pair[0] for rank, pair in pairs.items()},
+            self.ended.append,
+            beginning=beginning,
         )
         self.ports = [
             StarClient(pair[1], envelope.geometry, rank, envelope.world_size)

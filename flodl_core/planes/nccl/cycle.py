@@ -91,6 +91,8 @@ class CollectiveCycle:
     _spans: dict[bytes, tuple[Run, ...]] = field(init=False, default_factory=dict)
     _realized: F64 | None = field(init=False, default=None)
     """Unfrozen flags of the newest completed cycle; None if it had no consensus."""
+    _declared_in: Cycle | None = field(init=False, default=None)
+    """The newest cycle that this rank counted in, if its values were not finite there."""
 
     def __post_init__(self) -> None:
         """Choose how to adopt on this device."""
@@ -136,6 +138,7 @@ class CollectiveCycle:
         try:
             yield from self._wait(self._enter_count(claim, formed), formed)
             count = self._counts.read(claim.gamma)
+            self._declared_in = claim.cycle if count.mine.declared else None
             self.on_counted(count.mine)
             if not is_realized(count.mass):
                 self._keep_own(is_well=not count.mine.declared)
@@ -192,7 +195,7 @@ class CollectiveCycle:
         completed, realized, *found = header.fetched.tolist()
         if realized:
             is_missing = pending is not None and pending == int(completed)
-            self.keeper.risk(is_damaged=self.regions.in_place and is_missing)
+            self.keeper.risk(formed, is_damaged=self.regions.in_place and is_missing)
             for name, values in self._kept():
                 entered = self._enter(
                     name,
@@ -209,6 +212,7 @@ class CollectiveCycle:
             self._keep_own(is_well=bool(np.isfinite(self._health.fetched[0])))
             return CycleEnd(cycle=pending, outcome=SyncOutcome.UNREALIZED)
         spans, memory = self._spans_of(pending, flags), self.regions.outer
+        declared = self._declared_in == pending
         if memory is not None and self.regions.in_place:
             # what came has been stepped already, and the velocity came with it
             memory.previous.copy_(self.regions.params)
@@ -216,11 +220,11 @@ class CollectiveCycle:
             memory.steps_next = True
             return CycleEnd(
                 cycle=pending,
-                outcome=SyncOutcome.COMMITTED,
+                outcome=SyncOutcome.DECLINED if declared else SyncOutcome.COMMITTED,
                 spans=spans,
                 took_buffers=took_buffers,
             )
-        return self._adopt(pending, spans, declared=False)
+        return self._adopt(pending, spans, declared=declared)
 
     def take_initial(self) -> None:
         """Keep what the initial broadcast brought, frozen parameters too."""
@@ -273,7 +277,7 @@ class CollectiveCycle:
     ) -> list[_Entered]:
         """Enqueue PARAM and BUFFER, as far as there is anything for them."""
         regions, n = self.regions, count.mine.n
-        self.keeper.risk(is_damaged=regions.in_place)
+        self.keeper.risk(formed, is_damaged=regions.in_place)
         self.holds_consensus = False
         params = pairs_of(regions.params, regions.kept_params, spans, moves=n > 0)
         runs = buffer_spans(self.geometry)

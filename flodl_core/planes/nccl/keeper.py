@@ -2,8 +2,8 @@
 
 What it is: one thread that forms and aborts communicators, so that neither training nor
 the bridge waits for one; and the one decision that must not race: whether a cycle was
-completed before its session broke. `heed` breaks a session at once; `complete` asks under
-the same lock.
+completed before its session broke. `heed` breaks a session at once; `risk` and `complete`
+ask under the same lock.
 What it is not: a schedule; the coordinator says who re-forms, and when.
 Who drives it: the bridge hands it messages as they arrive, the training thread uses what
 is formed.
@@ -210,9 +210,15 @@ class SessionKeeper:
             self._completed = cycle
             self._is_damaged = False
 
-    def risk(self, *, is_damaged: bool) -> None:
-        """Say whether a break would leave values that are neither old nor new."""
+    def risk(self, formed: FormedSession, *, is_damaged: bool) -> None:
+        """Say, before any value is touched, whether a break leaves what is neither old nor new.
+
+        Raises:
+            SessionBrokenError: the session broke before: nothing may be touched.
+        """
         with self._lock:
+            if formed.is_broken:
+                raise SessionBrokenError(f"session {formed.session} is over")
             self._is_damaged = is_damaged
 
     def fail(self, formed: FormedSession, why: str) -> None:
