@@ -1,30 +1,79 @@
 """Runs another program that dies with whoever started it: `python -m flodl_core.net.tied ssh …`.
 
-What it is: a tie to the parent that outlives the change of program, for programs that know
-nothing of it. Linux; elsewhere the program is run untied.
+What it is: a tie to the parent for programs that know nothing of it. Alone, this process
+becomes the program and keeps the kernel's tie (Linux; elsewhere it is then untied). With
+`--group` first it stays beside the program, and ends it with everything that it started and
+that stayed in its group, such as the commands of a shell.
 What it is not: needed for our own processes, which tie themselves (`parent_tie`).
-Who drives it: `roles.tunnel`.
+Who drives it: `roles.tunnel`; `roles.alerting` with the group.
 """
 
 import os
+import signal
+import subprocess
 import sys
+import threading
+from typing import Final
 
 from flodl_core.net.children import own_environment
-from flodl_core.net.parent_tie import PARENT_PID_VARIABLE, die_with_parent
+from flodl_core.net.parent_tie import (
+    LIVENESS_FD_VARIABLE,
+    PARENT_PID_VARIABLE,
+    die_with_parent,
+)
+
+GROUP: Final = "--group"
+"""First word, where the program's whole group is to die."""
+_SIGNALLED: Final = 128
+"""What a shell adds to the number of the signal that ended a program."""
 
 
-def main() -> None:
-    """Tie this process to its parent, then become the program in the words."""
+def main() -> int:
+    """Tie the program in the words to this process's parent; return its exit code."""
+    words = sys.argv[1:]
+    if words[0] == GROUP:
+        return _run_group(words[1:])
     die_with_parent()
     if str(os.getppid()) != own_environment().get(PARENT_PID_VARIABLE):
-        return
-    words = sys.argv[1:]
+        return 0
     try:
         os.execvp(words[0], words)  # noqa: S606 - our own list of words, no shell
     except OSError as error:
-        sys.stderr.write(f"error: {words[0]} cannot be started ({error.strerror})\n")
-        sys.exit(127)
+        return _cannot_start(words[0], error)
+
+
+def _run_group(words: list[str]) -> int:
+    """Run the program beside a watch of the parent; as a shell does, a signal becomes a code."""
+    liveness_fd = own_environment().get(LIVENESS_FD_VARIABLE)
+    if liveness_fd is None or os.getpgrp() != os.getpid():
+        return 0
+    threading.Thread(
+        target=_end_with, args=(int(liveness_fd),), name="parent watch", daemon=True
+    ).start()
+    try:
+        code = subprocess.call(words)
+    except OSError as error:
+        return _cannot_start(words[0], error)
+    return code if code >= 0 else _SIGNALLED - code
+
+
+def _end_with(liveness_fd: int) -> None:
+    """Kill this process's group at the end of the pipe that only the parent holds open.
+
+    The kernel's tie would end this process alone, and before it could end the others.
+    """
+    try:
+        while os.read(liveness_fd, 64):
+            pass
+    except OSError:
+        pass
+    os.killpg(0, signal.SIGKILL)
+
+
+def _cannot_start(program: str, error: OSError) -> int:
+    sys.stderr.write(f"error: {program} cannot be started ({error.strerror})\n")
+    return 127
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

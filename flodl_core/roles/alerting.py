@@ -1,10 +1,13 @@
 """Where alerts go: log, journal, status document, events, and the user's own command.
 
 `--on-event CMD` gets one alert as JSON on standard input and its class in
-`FLODL_CHILD_EVENT`; it is bounded in time and number, ends with all it started, and can
-neither stall nor fail the run: one that fails is an alert, which no command is told.
+`FLODL_CHILD_EVENT`; it is bounded in time and number, ends with all it started, at the
+latest with this process, and can neither stall nor fail the run: one that fails is an
+alert, which no command is told. The end of the run is always told, and what still waits
+then is not.
 """
 
+import contextlib
 import json
 import subprocess
 import tempfile
@@ -16,7 +19,9 @@ import anyio
 
 from flodl_core.ids import HostName, Rank
 from flodl_core.net import clock
-from flodl_core.net.children import spawn
+from flodl_core.net.children import python_command, spawn
+from flodl_core.net.tied import GROUP
+from flodl_core.roles.left_behind import UNKILLABLE_S, await_killed
 from flodl_core.roles.run_story import RunStory
 from flodl_core.telemetry.alerts import AlertBook, AlertRecord, path_of
 from flodl_core.telemetry.journal import Journal
@@ -25,8 +30,6 @@ from flodl_core.telemetry.state import AlertState, WaitState
 from flodl_core.units import Seconds
 
 COMMAND_TIMEOUT_S: Seconds = 30.0
-COMMANDS_END_S: Seconds = 35.0
-"""From the end of the run to the end of the last command."""
 MAX_WAITING_COMMANDS = 64
 RUN_ENDED = "run_ended"
 COMMAND_FAILED = "on_event_failed"
@@ -112,14 +115,20 @@ class AlertDesk:
         return tuple(self._rows)
 
     async def finish(self, exit_code: int, reason: str) -> None:
-        """Emit what is owed, tell the command that the run ended, and let it finish."""
+        """Emit what is owed, tell the command that the run ended, and let it finish.
+
+        One that runs is waited for until its own limit. The end is told next, with a limit of
+        its own; alerts that still wait are told to no command.
+        """
         self._announce_end(exit_code, reason)
-        with anyio.move_on_after(COMMANDS_END_S):
-            await self._commands_over.wait()
+        if self._command is not None:
+            with anyio.move_on_after(2 * (self._command.timeout_s + UNKILLABLE_S)):
+                await self._commands_over.wait()
 
     def _announce_end(self, exit_code: int, reason: str) -> None:
         for record in self._book.flush(clock.now()):
             self._emit(record)
+        self._discard_waiting()
         if self._command is not None:
             end = AlertRecord(
                 severity="info",
@@ -131,6 +140,15 @@ class AlertDesk:
             )
             self._hand_over(end)
         self._to_command.close()
+
+    def _discard_waiting(self) -> None:
+        discarded = []
+        with contextlib.suppress(anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
+            while True:
+                discarded.append(self._waiting.receive_nowait().alert_class)
+        if discarded:
+            classes = tuple(sorted(set(discarded)))
+            self._log.warning("on_event_discarded", count=len(discarded), alert_classes=classes)
 
     async def run_commands(self) -> None:
         """Run the user's command for each alert that it asked for, until `finish`."""
@@ -184,7 +202,9 @@ class AlertDesk:
                 told.write(body.encode())
                 told.seek(0)
                 child = spawn(
-                    ["/bin/sh", "-c", self._command.command],
+                    python_command(
+                        "flodl_core.net.tied", GROUP, "/bin/sh", "-c", self._command.command
+                    ),
                     env=env,
                     stdin=told.fileno(),
                     stdout=subprocess.DEVNULL,
@@ -197,13 +217,12 @@ class AlertDesk:
             with anyio.move_on_after(self._command.timeout_s):
                 await child.wait()
         finally:
-            is_late = child.status is None
+            status = child.status
             child.kill_group()
-            with anyio.CancelScope(shield=True):
-                status = await child.wait()
-        if is_late:
-            limit = f"{self._command.timeout_s:g} s"
-            self._command_failed(record, f"did not end in {limit} and was killed")
+            is_dead = await await_killed(child.wait)
+        if status is None:
+            limit, then = f"{self._command.timeout_s:g} s", "was" if is_dead else "cannot be"
+            self._command_failed(record, f"did not end in {limit} and {then} killed")
         elif status.code != 0:
             self._command_failed(record, f"ended with {status.signal or status.code}")
 

@@ -14,7 +14,8 @@ from typing import TypeVar
 import anyio
 from pydantic import TypeAdapter, ValidationError
 
-from flodl_core.net.children import python_command, spawn
+from flodl_core.net.children import Child, ExitStatus, python_command, spawn
+from flodl_core.roles.left_behind import UNKILLABLE_S, await_killed
 from flodl_core.roles.orders import write_order
 from flodl_core.units import Seconds
 
@@ -39,7 +40,7 @@ async def ask_child(
     kind: type[AnswerT],
     timeout_s: Seconds,
 ) -> AnswerT | NoAnswer:
-    """Run a module's process and return its answer; nothing of it is left afterwards.
+    """Run a module's process and return its answer; it is dead or left behind afterwards.
 
     Args:
         module: whose `main` answers.
@@ -61,13 +62,7 @@ async def ask_child(
         finally:
             for fd in fds:
                 os.close(fd)
-        try:
-            with anyio.fail_after(timeout_s):
-                status = await child.wait()
-        finally:
-            child.kill_group()
-            with anyio.CancelScope(shield=True):
-                await child.wait()
+        status = await hear_child(child, timeout_s=timeout_s)
         out.seek(0)
         err.seek(0)
         lines, said = out.read().splitlines(), err.read().decode(errors="replace")
@@ -77,3 +72,24 @@ async def ask_child(
         except ValidationError as error:
             said = str(error)
     return NoAnswer(said=said, ended=str(status))
+
+
+async def hear_child(
+    child: Child, *, timeout_s: Seconds, unkillable_s: Seconds = UNKILLABLE_S
+) -> ExitStatus:
+    """Wait for a child that answers, and end it however that goes.
+
+    Args:
+        child: as started.
+        timeout_s: ceiling; past it the process is killed.
+        unkillable_s: from SIGKILL to the moment it is left behind, if that does not end it.
+
+    Raises:
+        TimeoutError: it has not ended by itself in time.
+    """
+    try:
+        with anyio.fail_after(timeout_s):
+            return await child.wait()
+    finally:
+        child.kill_group()
+        await await_killed(child.wait, ceiling_s=unkillable_s)

@@ -1,9 +1,10 @@
 """The children of one host: its ranks, and its relay where it has one.
 
 Starts them, learns of their ends from the system's wait, reports those, samples
-what the ranks use, bounds what they print, and ends whatever is left. What an end means is decided
-elsewhere. Used by the agent of a further host and, for its own ranks, by the
-launcher.
+what the ranks use, bounds what they print, and ends whatever is left. Neither a disk that
+has stopped answering nor a rank that SIGKILL does not end holds up the loop or the end
+(`host_outputs`, `left_behind`). What an end means is decided elsewhere. Used by the agent
+of a further host and, for its own ranks, by the launcher.
 """
 
 import contextlib
@@ -16,27 +17,33 @@ from pathlib import Path
 
 import anyio
 import anyio.abc
-import anyio.to_thread
 
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import HostStats, RankExited
 from flodl_core.net import clock
 from flodl_core.net.children import EVICTION_S, Child, ExitStatus, python_command, spawn
+from flodl_core.roles.abandonable import run_abandonable
 from flodl_core.roles.death_watch import OUT_OF_MEMORY, DeathRecorder, MemoryWatch
+from flodl_core.roles.host_outputs import OutputBound, ask_disk, read_since, size_of
+from flodl_core.roles.left_behind import UNKILLABLE_S, LeftBehind, await_killed
 from flodl_core.roles.orders import RankOrder, write_order
-from flodl_core.roles.output_file import LIMIT_BYTES, shorten_output
 from flodl_core.roles.process_stats import find_loader_workers, read_host_stats
 from flodl_core.roles.rank_ends import RankEnds
 from flodl_core.units import Seconds
 
 STATS_EVERY_S: Seconds = 1.0
-STACK_BYTES = 64 * 1024
+FILES_END_S: Seconds = 2.0
+"""How long the end of a host waits for what is still written about its ranks."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _STACK_LOOKS = 10
 _STACK_PAUSE_S: Seconds = 0.1
 _STACK_WORKERS = 8
 """Most loader workers of a rank that are asked; each that is silent costs a second."""
+
+Report = Callable[[RankExited | HostStats], None]
+StartChild = Callable[..., Child]
+"""Takes what `start_child` takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +74,30 @@ class HostChildren:
     Args:
         facts: of this host.
         report: takes RankExited and HostStats, on the event loop.
+        start: of a rank's process; `start_child` if None.
+        unkillable_s: from SIGKILL to the moment a rank that has not ended is left behind.
+
+    Attributes:
+        left: what SIGKILL did not end.
+        unkillable_s: as given.
     """
 
-    def __init__(self, facts: HostFacts, report: Callable[[RankExited | HostStats], None]) -> None:
+    def __init__(
+        self,
+        facts: HostFacts,
+        report: Report,
+        *,
+        start: StartChild | None = None,
+        unkillable_s: Seconds = UNKILLABLE_S,
+    ) -> None:
         self._facts = facts
         self._report = report
+        self._start = start or start_child
+        self.unkillable_s = unkillable_s
+        self.left = LeftBehind(facts.host, facts.log_path("host"))
+        self._bound = OutputBound()
+        self._recording: dict[Rank, anyio.Event] = {}
+        self._is_disk_lost = False
         self._ranks: dict[Rank, Child] = {}
         self._ended: dict[Rank, ExitStatus] = {}
         self._evicted: dict[Rank, str] = {}
@@ -125,7 +151,7 @@ class HostChildren:
                 loader_workers=self._facts.loader_workers,
                 has_relay=self._facts.has_relay,
             )
-            child = start_child(
+            child = self._start(
                 "rank",
                 order,
                 facts=self._facts,
@@ -138,6 +164,7 @@ class HostChildren:
             self._deaths.begin(rank, envelope.world_size)
             tasks.start_soon(self._await_end, rank, child)
         tasks.start_soon(self._report_stats)
+        tasks.start_soon(self._bound_outputs)
 
     def evict(self, rank: Rank, reason: str, tasks: anyio.abc.TaskGroup) -> None:
         """End a rank: kindly first, by force after ten seconds."""
@@ -158,32 +185,32 @@ class HostChildren:
 
         The rank and its loader workers print on SIGUSR1, from a handler in C, so that they
         answer also while their interpreter is stuck; the rank comes last. A rank that is
-        gone, or prints nothing in a second, gives "".
+        gone, or prints nothing in a second, or whose disk does not answer, gives "".
         """
         child = self._ranks.get(rank)
-        path = self._facts.output_path(f"rank{rank}")
-        if child is None or rank in self._ended or not path.exists():
+        if child is None or rank in self._ended:
             return ""
         said = self._dumping[rank] = anyio.Event()
         try:
-            return await self._ask_for_stack(child, path)
-        except OSError:  # the file is gone, or no descriptor is left: that ends nobody
+            return await self._ask_for_stack(child, self._output_of(rank))
+        except OSError:  # of the file, its disk, or no descriptor is left: that ends nobody
             return ""
         finally:
             said.set()
 
     async def _ask_for_stack(self, child: Child, path: Path) -> str:
-        start = _size_of(path)
-        for pid in (*find_loader_workers(child.pid)[:_STACK_WORKERS], child.pid):
-            before = _size_of(path)
+        start = await ask_disk(partial(size_of, path))
+        workers = await ask_disk(partial(find_loader_workers, child.pid))
+        for pid in (*workers[:_STACK_WORKERS], child.pid):
+            before = await ask_disk(partial(size_of, path))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
             for _ in range(_STACK_LOOKS):
                 await anyio.sleep(_STACK_PAUSE_S)
-                if _size_of(path) != before:
+                if await ask_disk(partial(size_of, path)) != before:
                     break
             await anyio.sleep(_STACK_PAUSE_S)
-        return _read_since(path, start)
+        return await ask_disk(partial(read_since, path, start))
 
     def kill_all(self, why: str | None = None) -> None:
         """Kill every rank that is left, at once; that is no death of any of them.
@@ -198,18 +225,36 @@ class HostChildren:
             self._ranks[rank].kill_group()
 
     async def all_ended(self) -> None:
-        """Wait for every rank to end by itself."""
-        for child in self._ranks.values():
-            await child.wait()
+        """Wait for every rank to end by itself, but for those that are left behind."""
+        async with anyio.create_task_group() as waiting:
+            for rank, child in self._ranks.items():
+                if _name(rank) not in self.left:
+                    waiting.start_soon(child.wait)
 
     async def finish(self, grace_s: Seconds = EVICTION_S) -> None:
-        """Wait for every rank to end by itself; kill what is left after `grace_s`."""
+        """Wait for every rank to end by itself; kill what is left after `grace_s`.
+
+        What does not end by that either is left behind.
+        """
         with anyio.move_on_after(grace_s):
             await self.all_ended()
         self.kill_all()
-        with anyio.CancelScope(shield=True):
-            await self.all_ended()
-            await self._shorten_outputs()
+        if not await await_killed(self.all_ended, ceiling_s=self.unkillable_s):
+            await self.left.add(
+                [_name(rank) for rank, child in self._ranks.items() if child.status is None]
+            )
+        await self._end_files()
+
+    async def _end_files(self) -> None:
+        """Let what is written about the ranks end; a disk that did not answer is asked once."""
+        if self._is_disk_lost:
+            return
+        self._is_disk_lost = True
+        with anyio.move_on_after(FILES_END_S, shield=True):
+            for recorded in list(self._recording.values()):
+                await recorded.wait()
+            await self._bound.keep(self._outputs())
+            self._is_disk_lost = False
 
     async def _await_end(self, rank: Rank, child: Child) -> None:
         status = await child.wait()
@@ -225,15 +270,23 @@ class HostChildren:
             )
         )
         if not self._is_over:
-            await anyio.to_thread.run_sync(
-                partial(
-                    self._deaths.record,
-                    rank,
-                    status,
-                    is_out_of_memory=is_out_of_memory,
-                    evicted_for=self._evicted.get(rank),
-                )
-            )
+            await self._record_death(rank, status, is_out_of_memory=is_out_of_memory)
+
+    async def _record_death(
+        self, rank: Rank, status: ExitStatus, *, is_out_of_memory: bool
+    ) -> None:
+        recorded = self._recording[rank] = anyio.Event()
+        record = partial(
+            self._deaths.record,
+            rank,
+            status,
+            is_out_of_memory=is_out_of_memory,
+            evicted_for=self._evicted.get(rank),
+        )
+        try:
+            await run_abandonable(record, name="death record")
+        finally:
+            recorded.set()
 
     async def _report_stats(self) -> None:
         while self.running:
@@ -242,28 +295,22 @@ class HostChildren:
                 stats = read_host_stats(rank, self._ranks[rank].pid)
                 if stats is not None:
                     self._report(stats)
-            await self._shorten_outputs()
             await anyio.sleep(STATS_EVERY_S)
 
-    async def _shorten_outputs(self) -> None:
-        """Keep what the ranks print within its bound, on a thread: a disk may be slow."""
-        for rank in self._ranks:
-            path = self._facts.output_path(f"rank{rank}")
-            with contextlib.suppress(OSError):
-                if path.stat().st_size > LIMIT_BYTES:
-                    await anyio.to_thread.run_sync(shorten_output, path)
+    async def _bound_outputs(self) -> None:
+        while self.running:
+            await self._bound.keep(self._outputs())
+            await anyio.sleep(STATS_EVERY_S)
+
+    def _outputs(self) -> list[Path]:
+        return [self._output_of(rank) for rank in self._ranks]
+
+    def _output_of(self, rank: Rank) -> Path:
+        return self._facts.output_path(f"rank{rank}")
 
 
-def _size_of(path: Path) -> int:
-    return path.stat().st_size
-
-
-def _read_since(path: Path, before: int) -> str:
-    """Return what was appended to a file that may have been cut meanwhile, bounded."""
-    with path.open("rb") as output:
-        size = output.seek(0, os.SEEK_END)
-        output.seek(before if before <= size else max(0, size - STACK_BYTES))
-        return output.read(STACK_BYTES).decode(errors="replace")
+def _name(rank: Rank) -> str:
+    return f"rank {rank}"
 
 
 def start_child(

@@ -2,7 +2,8 @@
 
 The join connection has become the host control link: RankExited, HostStats and
 RankStack and a last Abort go up, Evict, DumpStack, Abort and RunEnded come down, and its end means
-that the launcher is gone. Whatever ends this life, no child outlives it.
+that the launcher is gone. Whatever ends this life, no child outlives it, but for one that
+SIGKILL does not end: it is told and left behind.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,8 +18,9 @@ from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import Abort, DumpStack, Evict, RankStack, RunEnded
 from flodl_core.net.join_link import JoinLink
 from flodl_core.roles.error_groups import innermost
-from flodl_core.roles.host_children import HostChildren, HostFacts
+from flodl_core.roles.host_children import HostChildren, HostFacts, Report
 from flodl_core.roles.host_join import JoinedWorld
+from flodl_core.roles.left_behind import await_killed
 from flodl_core.roles.outbox import LinkOutbox
 from flodl_core.roles.rank_ends import RankEnds, make_ends
 from flodl_core.units import Seconds
@@ -41,6 +43,7 @@ LEAVE_S: Seconds = 0.3
 RELAY_END_S: Seconds = 3.0
 """How long the relay may take to see that the launcher is gone, and to say its last word."""
 
+_RELAY = "the relay"
 _LOST_FIX = "look at the launcher's log; its newest checkpoint is what remains"
 
 
@@ -80,6 +83,7 @@ class HostLife:
         facts: of this host.
         attach: gives the other ends of the ranks' sockets to the relay or the launcher.
         controller: `host:port` as this host dialled it.
+        make_children: its ranks, given who takes their reports.
     """
 
     def __init__(
@@ -90,10 +94,11 @@ class HostLife:
         facts: HostFacts,
         attach: Attach,
         controller: str,
+        make_children: Callable[[HostFacts, Report], HostChildren] = HostChildren,
     ) -> None:
         self._link = link
         self._outbox = LinkOutbox(link)
-        self._children = HostChildren(facts, self._outbox.put)
+        self._children = make_children(facts, self._outbox.put)
         self._facts = facts
         self._attach = attach
         self._ranks = world.formed.ranks
@@ -120,9 +125,13 @@ class HostLife:
     async def run(self) -> RunEnded:
         """Start the children and stay until the run has ended.
 
+        Returns:
+            The launcher's last word; a child that cannot be killed is named behind it.
+
         Raises:
-            RunLostError: the launcher is gone or aborted the run; every child is dead.
+            RunLostError: the launcher is gone or aborted the run; every child is dead or named.
         """
+        lost: RunLostError | None = None
         folding, theirs = make_ends(self._ranks)
         attached = await self._attach(self._envelope, self._salt, folding)
         try:
@@ -139,19 +148,30 @@ class HostLife:
                 self._ended = await self._obey(tasks, attached)
                 with anyio.move_on_after(LEAVE_S):
                     await self._children.all_ended()
-                await attached.finish()
+                await self._end_folding(attached)
                 await self._children.finish(END_GRACE_S)
                 tasks.cancel_scope.cancel()
-        except* RunLostError as lost:
-            raise innermost(lost) from None
+        except* RunLostError as group:
+            lost = innermost(group)
         finally:
             self._children.kill_all()
             with anyio.CancelScope(shield=True):
                 await self._children.finish(0)
-                await attached.finish()
+                await self._end_folding(attached)
                 await self._link.aclose()
+        left = self._children.left
+        if lost is not None:
+            raise RunLostError(left.say_after(lost.happened), fix=lost.fix)
         assert self._ended is not None
-        return self._ended
+        return replace(self._ended, summary=left.say_after(self._ended.summary))
+
+    async def _end_folding(self, attached: Attached) -> None:
+        """End the folding side; what does not end is left behind, and not waited for again."""
+        left = self._children.left
+        if _RELAY not in left and not await await_killed(
+            attached.finish, ceiling_s=self._children.unkillable_s
+        ):
+            await left.add([_RELAY])
 
     async def _watch_folding(self, attached: Attached) -> None:
         """End the ranks with the folding side; in peace where the controller is gone.
@@ -174,7 +194,7 @@ class HostLife:
         if self._facts.has_relay:
             with anyio.move_on_after(RELAY_END_S):
                 await attached.until_lost()
-            await attached.finish()
+            await self._end_folding(attached)
             await self._children.finish(EMERGENCY_S)
 
     async def _obey(self, tasks: anyio.abc.TaskGroup, attached: Attached) -> RunEnded:
