@@ -203,6 +203,8 @@ class HostChildren:
         workers = await ask_disk(partial(find_loader_workers, child.pid))
         for pid in (*workers[:_STACK_WORKERS], child.pid):
             before = await ask_disk(partial(size_of, path))
+            if child.status is not None:  # then its number may be another's
+                return ""
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
             for _ in range(_STACK_LOOKS):

@@ -30,7 +30,8 @@ async def test_what_is_still_waited_for_is_left_at_the_second_stop():
     assert end.outcome() == (0, "finished")
 
 
-def test_the_first_failure_counts():
+@pytest.mark.anyio
+async def test_the_first_failure_counts():
     end = RunEnd()
     end.fail(WindowFailedError("nobody came"))
     end.fail(WindowFailedError("later"))
@@ -40,7 +41,8 @@ def test_the_first_failure_counts():
     assert not end.is_good
 
 
-def test_hosts_of_a_run_that_was_stopped_at_once_are_told_to_leave_at_once():
+@pytest.mark.anyio
+async def test_hosts_of_a_run_that_was_stopped_at_once_are_told_to_leave_at_once():
     end = RunEnd()
     end.finish(RunFinished(5, "stopped", "stopped at once by SIGINT"))
     whole = "stopped: stopped at once by SIGINT"
@@ -49,7 +51,8 @@ def test_hosts_of_a_run_that_was_stopped_at_once_are_told_to_leave_at_once():
     assert end.is_good
 
 
-def test_hosts_of_a_run_that_was_saved_before_it_was_stopped_at_once_hear_that_it_ended():
+@pytest.mark.anyio
+async def test_hosts_of_a_run_that_was_saved_before_it_was_stopped_at_once_hear_that_it_ended():
     end = RunEnd()
     end.finish(TRAINED)
     whole = "finished: 512 samples trained"
