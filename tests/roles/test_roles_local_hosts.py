@@ -12,6 +12,7 @@ from flodl_core.ids import HostName
 from flodl_core.roles.local_hosts import AgentChildren
 
 NOTHING_SET = SimpleNamespace(micro_batch=None, loader_workers=None)
+UP_S = 20.0
 HOSTS = {HostName(name): ("cpu",) for name in ("green", "blue", "red")}
 
 
@@ -67,17 +68,21 @@ async def test_agents_may_be_ended_while_others_are_started(tmp_path):
     assert sorted(ended) == ["blue", "green", "red"]
 
 
-def of_process(label, what):
-    """The words or variables of the process of a host, which has just been started."""
+def found_process(label):
+    """The folder of the process of a host under /proc."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
-                words = (entry / "cmdline").read_bytes().decode().split("\0")
-                if label in words and "join" in words:
-                    return (entry / what).read_bytes().decode().split("\0")
+                words = read_words(entry / "cmdline")
             except OSError:
                 continue
-    raise AssertionError(f"nothing runs for {label}")
+            if label in words and "join" in words:
+                return entry
+    return None
+
+
+def read_words(path):
+    return path.read_bytes().decode().split("\0")
 
 
 @pytest.mark.anyio
@@ -95,7 +100,10 @@ async def test_an_agent_of_ours_is_told_everything_by_its_launcher(tmp_path):
     seen = []
 
     async def until_joined(host):
-        seen.append((of_process(host, "cmdline"), of_process(host, "environ")))
+        with anyio.fail_after(UP_S):
+            while (entry := found_process(host)) is None:  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.005)
+        seen.append((read_words(entry / "cmdline"), read_words(entry / "environ")))
         return False
 
     async with anyio.create_task_group() as tasks:
