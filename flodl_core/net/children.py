@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, TypeAlias
@@ -34,6 +34,9 @@ HASH_SEED: Final = "0"
 
 EVICTION_S: Final = 10.0
 """From the polite signal to SIGKILL."""
+
+UNKILLABLE_S: Final = 10.0
+"""From SIGKILL to the moment a process that has not ended is left behind."""
 
 Output: TypeAlias = int | IO[bytes] | None
 """Where a child's stream goes: a descriptor, an open file, or this process's own."""
@@ -86,13 +89,14 @@ class Child:
         """Send SIGKILL to the child and everything it started that stayed in its group."""
         self._signal_group(signal.SIGKILL)
 
-    async def terminate_group(self, grace_s: Seconds = EVICTION_S) -> ExitStatus:
-        """Send SIGTERM, and SIGKILL after `grace_s`; return how the child ended."""
+    async def terminate_group(self, grace_s: Seconds = EVICTION_S) -> bool:
+        """Send SIGTERM, and SIGKILL after `grace_s`; return whether the child has ended."""
         self._signal_group(signal.SIGTERM)
         with anyio.move_on_after(grace_s):
-            return await self.wait()
+            await self.wait()
+            return True
         self.kill_group()
-        return await self.wait()
+        return await await_killed(self.wait)
 
     async def _wait_ended(self) -> None:
         """Return once the child has ended; it is not reaped, so its group id is still its own."""
@@ -119,6 +123,27 @@ class Child:
         if self._status is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
+
+
+async def await_killed(
+    wait: Callable[[], Awaitable[object]], *, ceiling_s: Seconds = UNKILLABLE_S
+) -> bool:
+    """Wait for the end of what was killed, also where the caller is cancelled.
+
+    A process that is stuck in the kernel, in the driver of a GPU that has fallen off its bus or
+    in a disk that has stopped answering, ends when that lets go of it, which may be never.
+
+    Args:
+        wait: returns when it has ended.
+        ceiling_s: how long that may take.
+
+    Returns:
+        Whether it has ended; the system ends the rest.
+    """
+    with anyio.move_on_after(ceiling_s, shield=True):
+        await wait()
+        return True
+    return False
 
 
 def spawn(

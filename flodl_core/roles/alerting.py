@@ -19,9 +19,8 @@ import anyio
 
 from flodl_core.ids import HostName, Rank
 from flodl_core.net import clock
-from flodl_core.net.children import python_command, spawn
+from flodl_core.net.children import UNKILLABLE_S, await_killed, python_command, spawn
 from flodl_core.net.tied import GROUP
-from flodl_core.roles.left_behind import UNKILLABLE_S, await_killed
 from flodl_core.roles.run_story import RunStory
 from flodl_core.telemetry.alerts import AlertBook, AlertRecord, path_of
 from flodl_core.telemetry.journal import Journal

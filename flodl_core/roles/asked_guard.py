@@ -30,7 +30,7 @@ from flodl_core.elche.guards import (
 )
 from flodl_core.errors import BadFrameError, ConfigError
 from flodl_core.ids import GuardKind
-from flodl_core.net.children import Child, python_command, spawn
+from flodl_core.net.children import Child, await_killed, python_command, spawn
 from flodl_core.net.clock import now
 from flodl_core.roles.guard_words import (
     PIECE_BYTES,
@@ -120,8 +120,7 @@ class AskedGuard:
         """End the process, whatever it does, and wait for its end."""
         self._link.close()
         self._child.kill_group()
-        with anyio.CancelScope(shield=True):
-            await self._child.wait()
+        await await_killed(self._child.wait)
 
     def _opinion(self, patience_s: Seconds) -> Verdict:
         """Return the opinion that was asked for, if it comes in time; Stable if not."""

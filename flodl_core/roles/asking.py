@@ -14,8 +14,14 @@ from typing import TypeVar
 import anyio
 from pydantic import TypeAdapter, ValidationError
 
-from flodl_core.net.children import Child, ExitStatus, python_command, spawn
-from flodl_core.roles.left_behind import UNKILLABLE_S, await_killed
+from flodl_core.net.children import (
+    UNKILLABLE_S,
+    Child,
+    ExitStatus,
+    await_killed,
+    python_command,
+    spawn,
+)
 from flodl_core.roles.orders import write_order
 from flodl_core.units import Seconds
 

@@ -22,11 +22,19 @@ from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope, JobRef
 from flodl_core.messages.join import HostStats, RankExited
 from flodl_core.net import clock
-from flodl_core.net.children import EVICTION_S, Child, ExitStatus, python_command, spawn
+from flodl_core.net.children import (
+    EVICTION_S,
+    UNKILLABLE_S,
+    Child,
+    ExitStatus,
+    await_killed,
+    python_command,
+    spawn,
+)
 from flodl_core.roles.abandonable import run_abandonable
 from flodl_core.roles.death_watch import OUT_OF_MEMORY, DeathRecorder, MemoryWatch
 from flodl_core.roles.host_outputs import OutputBound, ask_disk, read_since, size_of
-from flodl_core.roles.left_behind import UNKILLABLE_S, LeftBehind, await_killed
+from flodl_core.roles.left_behind import LeftBehind
 from flodl_core.roles.orders import RankOrder, write_order
 from flodl_core.roles.process_stats import find_loader_workers, read_host_stats
 from flodl_core.roles.rank_ends import RankEnds

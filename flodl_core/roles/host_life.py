@@ -16,11 +16,11 @@ from flodl_core.errors import BadFrameError, RunLostError
 from flodl_core.ids import HostName, Rank
 from flodl_core.messages.job import Envelope
 from flodl_core.messages.join import Abort, DumpStack, Evict, RankStack, RunEnded
+from flodl_core.net.children import await_killed
 from flodl_core.net.join_link import JoinLink
 from flodl_core.roles.error_groups import innermost
 from flodl_core.roles.host_children import HostChildren, HostFacts, Report
 from flodl_core.roles.host_join import JoinedWorld
-from flodl_core.roles.left_behind import await_killed
 from flodl_core.roles.outbox import LinkOutbox
 from flodl_core.roles.rank_ends import RankEnds, make_ends
 from flodl_core.units import Seconds

@@ -1,13 +1,11 @@
-"""What SIGKILL does not end: the wait for it has a ceiling, and what is left then is named.
+"""What SIGKILL does not end is named.
 
-What it is: a process that is stuck in the kernel, in the driver of a GPU that has fallen off
-its bus or in a disk that has stopped answering, ends when that lets go of it, which may be
-never. Whoever killed it waits a while and goes on; the system ends the rest.
-What it is not: the end of a process that can still be asked to leave.
-Who drives it: whoever has killed a child of its own.
+What it is: the names of a host's processes that were waited for in vain (`await_killed`), in
+its log and in its last word.
+Who drives it: `host_children` and `host_life`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
@@ -18,29 +16,8 @@ from flodl_core.roles.abandonable import run_abandonable
 from flodl_core.telemetry.logs import ProcessLog
 from flodl_core.units import Seconds
 
-UNKILLABLE_S: Seconds = 10.0
-"""From SIGKILL to the moment a process that has not ended is left behind."""
-
 TELL_S: Seconds = 1.0
 """For the line in the log; the disk that holds a process may be the one of the log."""
-
-
-async def await_killed(
-    wait: Callable[[], Awaitable[object]], *, ceiling_s: Seconds = UNKILLABLE_S
-) -> bool:
-    """Wait for the end of what was killed, also where the caller is cancelled.
-
-    Args:
-        wait: returns when it has ended.
-        ceiling_s: how long that may take.
-
-    Returns:
-        Whether it has ended.
-    """
-    with anyio.move_on_after(ceiling_s, shield=True):
-        await wait()
-        return True
-    return False
 
 
 class LeftBehind:

@@ -139,9 +139,10 @@ class AgentChildren:
         with anyio.move_on_after(grace_s):
             for child in list(self._children.values()):
                 await child.wait()
-        for child in list(self._children.values()):
-            if child.status is None:
-                await child.terminate_group(1.0)
+        async with anyio.create_task_group() as ending:
+            for child in list(self._children.values()):
+                if child.status is None:
+                    ending.start_soon(child.terminate_group, 1.0)
 
     def kill_all(self) -> None:
         """Kill every agent; its own children die with it."""

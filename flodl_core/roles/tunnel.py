@@ -17,7 +17,7 @@ import anyio
 
 from flodl_core.errors import TransientJoinError
 from flodl_core.net.addresses import join_host_port
-from flodl_core.net.children import own_environment, python_command, spawn
+from flodl_core.net.children import await_killed, own_environment, python_command, spawn
 from flodl_core.placement.line_pipe import LineReader
 from flodl_core.units import Seconds
 
@@ -57,14 +57,13 @@ async def open_tunnel(
         try:
             if not await _is_up(reader, up_s):
                 ssh.kill_group()
-                await ssh.wait()
+                await await_killed(ssh.wait)
                 complaints.seek(0)
                 raise _not_up(destination, complaints.read(), up_s)
             yield "127.0.0.1", port
         finally:
             ssh.kill_group()
-            with anyio.CancelScope(shield=True):
-                await ssh.wait()
+            await await_killed(ssh.wait)
             reader.close()
 
 

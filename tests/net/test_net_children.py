@@ -10,10 +10,12 @@ import textwrap
 import anyio
 import anyio.to_thread
 import pytest
+import trio
+from trio.testing import MockClock
 
 from flodl_core.errors import LocalProtocolError
 from flodl_core.net.byte_stream import ByteStream
-from flodl_core.net.children import ExitStatus, own_environment, spawn
+from flodl_core.net.children import Child, ExitStatus, own_environment, spawn
 from flodl_core.net.local import socket_pair
 from flodl_core.net.parent_tie import LIVENESS_FD_VARIABLE, tie_from_environment
 
@@ -111,7 +113,8 @@ async def test_a_child_that_heeds_the_polite_signal_ends_by_it():
     started = Started("import signal; print('up', flush=True); signal.pause()")
     await started.line()
     with anyio.fail_after(20):
-        assert (await started.child.terminate_group(15)).signal == "SIGTERM"
+        assert await started.child.terminate_group(15)
+    assert started.child.status.signal == "SIGTERM"
     await started.rest()
 
 
@@ -127,8 +130,29 @@ async def test_a_child_that_ignores_the_polite_signal_is_killed_after_the_grace(
     )
     await started.line()
     with anyio.fail_after(20):
-        assert (await started.child.terminate_group(0.05)).signal == "SIGKILL"
+        assert await started.child.terminate_group(0.05)
+    assert started.child.status.signal == "SIGKILL"
     await started.rest()
+
+
+class Stuck(Child):
+    """A child that hangs in the kernel: it takes signals and never ends."""
+
+    def __init__(self):
+        self.sent = []
+
+    async def wait(self):
+        await anyio.sleep_forever()
+
+    def _signal_group(self, number):
+        self.sent.append(number)
+
+
+def test_a_child_that_cannot_be_killed_is_left_behind():
+    """On a clock that jumps to the next ceiling."""
+    child = Stuck()
+    assert not trio.run(child.terminate_group, 3.0, clock=MockClock(autojump_threshold=0))
+    assert child.sent == [signal.SIGTERM, signal.SIGKILL]
 
 
 @pytest.mark.parametrize("by_kill", [True, False])

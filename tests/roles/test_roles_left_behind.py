@@ -8,8 +8,9 @@ import pytest
 from host_stand_ins import Stuck
 
 from flodl_core.ids import HostName
+from flodl_core.net.children import await_killed
 from flodl_core.roles.asking import hear_child
-from flodl_core.roles.left_behind import LeftBehind, await_killed
+from flodl_core.roles.left_behind import LeftBehind
 
 pytestmark = pytest.mark.anyio
 
