@@ -61,16 +61,14 @@ def command(
     def say(line: str) -> None:
         write_line(show_untrusted(line))
 
-    if not loaded.agent.persist:
-        with patient_streams():
-            return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
-
     def make_agent() -> Agent:
         now_loaded = load_agent(given, config_file=config_file)
         return Agent(now_loaded, say, is_verbose=is_verbose, patience=DialPolicy(attempts=1))
 
     loop = functools.partial(persist, make_agent, say=say, scale=loaded.net.timeout_scale)
     with patient_streams():
+        if not loaded.agent.persist:
+            return int(anyio.run(Agent(loaded, say, is_verbose=is_verbose).run, backend="asyncio"))
         anyio.run(loop, backend="asyncio")
     return 0
 

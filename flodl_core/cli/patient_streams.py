@@ -59,7 +59,7 @@ class PatientStreams:
             OSError: what an earlier write of this descriptor failed with; told once.
         """
         with self._changed:
-            if (error := self._errors.pop(descriptor, None)) is not None:
+            if (error := self.take_error(descriptor)) is not None:
                 raise error
             if self._waiting_bytes + len(data) <= self._most_bytes:
                 self._waiting.append((descriptor, data))

@@ -39,10 +39,7 @@ def tie_to_parent(
     if os.getppid() != parent_pid:
         leave()
         return
-    watcher = threading.Thread(
-        target=_watch, args=(liveness_fd, leave), name="parent watch", daemon=True
-    )
-    watcher.start()
+    watch_parent(liveness_fd, leave)
 
 
 def tie_from_environment(
@@ -72,6 +69,13 @@ def die_with_parent() -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def watch_parent(liveness_fd: int, leave: Callable[[], None]) -> None:
+    """Call `leave`, on a thread of its own, at the end of the pipe that only the parent holds."""
+    threading.Thread(
+        target=_watch, args=(liveness_fd, leave), name="parent watch", daemon=True
+    ).start()
 
 
 def _watch(liveness_fd: int, leave: Callable[[], None]) -> None:

@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from typing import Final
 
 from flodl_core.net.children import own_environment
@@ -20,6 +19,7 @@ from flodl_core.net.parent_tie import (
     LIVENESS_FD_VARIABLE,
     PARENT_PID_VARIABLE,
     die_with_parent,
+    watch_parent,
 )
 
 GROUP: Final = "--group"
@@ -47,9 +47,7 @@ def _run_group(words: list[str]) -> int:
     liveness_fd = own_environment().get(LIVENESS_FD_VARIABLE)
     if liveness_fd is None or os.getpgrp() != os.getpid():
         return 0
-    threading.Thread(
-        target=_end_with, args=(int(liveness_fd),), name="parent watch", daemon=True
-    ).start()
+    watch_parent(int(liveness_fd), _kill_group)
     try:
         code = subprocess.call(words)
     except OSError as error:
@@ -57,16 +55,8 @@ def _run_group(words: list[str]) -> int:
     return code if code >= 0 else _SIGNALLED - code
 
 
-def _end_with(liveness_fd: int) -> None:
-    """Kill this process's group at the end of the pipe that only the parent holds open.
-
-    The kernel's tie would end this process alone, and before it could end the others.
-    """
-    try:
-        while os.read(liveness_fd, 64):
-            pass
-    except OSError:
-        pass
+def _kill_group() -> None:
+    """End this process with its group: the kernel's tie would end this process alone, and first."""
     os.killpg(0, signal.SIGKILL)
 
 

@@ -124,10 +124,10 @@ async def _prepare(
     run, join, say = loaded.run, loaded.join, talk.say
     assert run.job is not None
     refuse_own_label(loaded)
-    review_encoding("run_dir", run.run_dir, source=str(loaded.resolved["run.run_dir"].source))
-    for field, text in (("sample_log", run.sample_log), ("resume", run.resume)):
-        if text is not None:
-            review_encoding(field, Path(text), source=str(loaded.resolved[f"run.{field}"].source))
+    places = {"run_dir": run.run_dir, "sample_log": run.sample_log, "resume": run.resume}
+    for field, place in places.items():
+        if place is not None:
+            review_encoding(field, Path(place), source=str(loaded.resolved[f"run.{field}"].source))
     check_port(join)
     run_secrets = make_secrets(join, resolved=loaded.resolved)
     stem, stem_source = place_of(run.save_path), str(loaded.resolved["run.save_path"].source)

@@ -25,8 +25,6 @@ from flodl_core.roles.run_story import RunStory
 from flodl_core.telemetry.logs import ProcessLog
 
 NOT_TRAINING = "the run is not training yet"
-
-
 _OVER: Final = "the run has ended, its hosts are leaving; once more: without waiting for them"
 _OVER_NOW: Final = "the run has ended; nobody is waited for"
 

@@ -69,6 +69,12 @@ class RunEnd:
         reason, detail = (what, self.finished.detail) if self.finished else ("failed", what)
         return EndState(exit_code=code, reason=reason, detail=detail)
 
+    @property
+    def summary(self) -> str:
+        """Of a run that trained: why it ended, and what came of it."""
+        assert self.finished is not None
+        return f"{self.finished.reason}: {self.finished.detail}"
+
     def last_word(self, *, is_abrupt: bool) -> Abort | RunEnded:
         """Return what every host gets.
 
@@ -77,7 +83,7 @@ class RunEnd:
         """
         if self.finished is None:
             return Abort(reason=str(self.failure or "the run ended"))
-        summary = f"{self.finished.reason}: {self.finished.detail}"
+        summary = self.summary
         if is_abrupt and self.finished.exit_code == ExitCode.NOT_SAVED:
             return Abort(reason=summary)
         return RunEnded(code=self.finished.exit_code, summary=summary)

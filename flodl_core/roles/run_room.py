@@ -344,8 +344,7 @@ class RunRoom:
         end = self._end
         self._window.send_to_all(end.last_word(is_abrupt=self._operators.is_abrupt))
         if end.finished is not None:
-            reason = f"{end.finished.reason}: {end.finished.detail}"
-            self._window.take(TrainingEnded() if end.is_good else Aborted(reason=reason))
+            self._window.take(TrainingEnded() if end.is_good else Aborted(reason=end.summary))
         await self._started.finish()
         with anyio.move_on_after(LINKS_END_S):
             await self._window.until_no_host()

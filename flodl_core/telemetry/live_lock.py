@@ -94,6 +94,6 @@ def _holder_lives(fd: int) -> bool:
         os.kill(int(text), 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        return True
+    except PermissionError:  # it lives, as another user's
+        pass
     return True

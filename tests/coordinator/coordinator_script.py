@@ -13,7 +13,17 @@ from flodl_core.coordinator.effects import (
 from flodl_core.coordinator.events import RankLost, RankMessage, RoundEnded, SaveFinished
 from flodl_core.coordinator.machine import Coordinator
 from flodl_core.coordinator.settings import CoordinatorSettings
-from flodl_core.ids import Cycle, HostName, Mode, Rank, RankPhase, Round, RoundOutcome, RunId
+from flodl_core.ids import (
+    Cycle,
+    HostName,
+    Mode,
+    Rank,
+    RankPhase,
+    Round,
+    RoundOutcome,
+    RunId,
+    Session,
+)
 from flodl_core.ids import SyncOutcome as Sync
 from flodl_core.machines import Note, Tick
 from flodl_core.messages import control, rendezvous, timing
@@ -263,6 +273,11 @@ class Script:
             error=error,
         )
         return self.tell(rank, said)
+
+    def form_session(self, ranks=None, session=0):
+        """The communicators of these ranks are usable; those of all if None."""
+        for rank in range(self.world) if ranks is None else ranks:
+            self.tell(rank, timing.NcclSessionFormed(rank=Rank(rank), session=Session(session)))
 
     def exiting(self, rank, error=None):
         return self.tell(rank, timing.Exiting(rank=Rank(rank), error=error))

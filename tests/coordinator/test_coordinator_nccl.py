@@ -27,8 +27,7 @@ from flodl_core.messages.job import OuterSpec
 
 def test_a_stall_names_the_collective_that_each_rank_is_in() -> None:
     script = Script((("red", 2),), mode=Mode.NCCL_SYNC).start()
-    for rank in range(2):
-        script.tell(rank, timing.NcclSessionFormed(rank=Rank(rank), session=Session(0)))
+    script.form_session()
     for rank in range(2):
         script.batch(rank)
     script.heartbeat = lambda rank, _phase: timing.Heartbeat(
@@ -44,7 +43,7 @@ def test_a_stall_names_the_collective_that_each_rank_is_in() -> None:
 
 def test_a_wait_shows_the_session_and_the_collective_that_it_is_for() -> None:
     script = Script((("red", 2),), mode=Mode.NCCL_SYNC).start()
-    script.tell(0, timing.NcclSessionFormed(rank=Rank(0), session=Session(0)))
+    script.form_session((0,))
     script.wait(10, beating=(0, 1))
     forming = [one for one in script.machine.view(script.now).waits if "session 0" in one.phase]
     assert [(one.rank, one.outcome) for one in forming] == [(1, "it is evicted")]
@@ -52,7 +51,7 @@ def test_a_wait_shows_the_session_and_the_collective_that_it_is_for() -> None:
     nobody.wait(10, beating=(0, 1, 2))
     forming = [one for one in nobody.machine.view(nobody.now).waits if "session 0" in one.phase]
     assert [one.outcome for one in forming] == ["rank 2 is evicted"] * 2 + ["it is evicted"]
-    script.tell(1, timing.NcclSessionFormed(rank=Rank(1), session=Session(0)))
+    script.form_session((1,))
     for rank in range(2):
         script.batch(rank)
     script.heartbeat = lambda rank, _phase: timing.Heartbeat(
@@ -66,8 +65,7 @@ def test_a_wait_shows_the_session_and_the_collective_that_it_is_for() -> None:
 def test_an_outer_step_that_ranks_took_back_is_an_alert() -> None:
     outer = OuterSpec(kind=OuterKind.SLOWMO, lr=1.0, momentum=0.9)
     script = Script((("red", 2),), mode=Mode.NCCL_SYNC, outer=outer).start()
-    for rank in range(2):
-        script.tell(rank, timing.NcclSessionFormed(rank=Rank(rank), session=Session(0)))
+    script.form_session()
     for rank in range(2):
         script.batch(rank)
     for rank in range(2):
@@ -90,12 +88,6 @@ def test_an_outer_step_that_ranks_took_back_is_an_alert() -> None:
 
 
 # a session that does not form
-
-
-def formed(script: Script, ranks: Sequence[int], session: int = 0) -> None:
-    """Their communicators are usable."""
-    for rank in ranks:
-        script.tell(rank, timing.NcclSessionFormed(rank=Rank(rank), session=Session(session)))
 
 
 def answered(script: Script, ranks: Sequence[int], session: int) -> None:
@@ -126,14 +118,14 @@ ALL = (0, 1, 2, 3)
 
 def test_who_does_not_answer_is_evicted_and_the_others_have_all_the_time_again() -> None:
     script = begun()
-    formed(script, ALL)
+    script.form_session(ALL)
     script.lose(3)
     answered(script, (0, 1), 1)
     assert evicted(script.wait(59, beating=(0, 1, 2))) == []
     assert evicted(script.wait(2, beating=(0, 1, 2))) == [2]
     answered(script, (0, 1), 2)
     assert evicted(script.wait(50, beating=(0, 1))) == []
-    formed(script, (0, 1), 2)
+    script.form_session((0, 1), 2)
     said = script.wait(120, beating=(0, 1))
     assert (evicted(said), ends(script.said)) == ([], None)
 
@@ -144,13 +136,13 @@ def test_a_death_while_the_first_session_forms_leaves_the_survivors_their_time()
     script.lose(3)
     assert evicted(script.wait(59, beating=(0, 1, 2))) == []
     answered(script, (0, 1, 2), 1)
-    formed(script, (0, 1, 2), 1)
+    script.form_session((0, 1, 2), 1)
     assert evicted(script.wait(120, beating=(0, 1, 2))) == []
 
 
 def test_all_who_owe_an_answer_are_evicted_at_once() -> None:
     script = begun()
-    formed(script, ALL)
+    script.form_session(ALL)
     script.lose(3)
     answered(script, (1,), 1)
     assert evicted(script.wait(61, beating=(0, 1, 2))) == [0, 2]
@@ -177,19 +169,19 @@ def test_while_nobody_has_formed_a_session_one_rank_goes_at_a_time() -> None:
 
 def test_where_some_have_formed_a_session_the_lowest_that_has_not_goes_first() -> None:
     script = begun()
-    formed(script, ALL)
+    script.form_session(ALL)
     script.lose(3)
     answered(script, (0, 1, 2), 1)
-    formed(script, (2,), 1)
+    script.form_session((2,), 1)
     assert evicted(script.wait(61, beating=(0, 1, 2))) == [0]
     answered(script, (1, 2), 2)
-    formed(script, (1, 2), 2)
+    script.form_session((1, 2), 2)
     assert evicted(script.wait(120, beating=(1, 2))) == []
 
 
 def test_a_rank_that_says_it_cannot_join_is_the_only_one_that_is_lost() -> None:
     script = begun()
-    formed(script, ALL)
+    script.form_session(ALL)
     script.lose(3)
     answered(script, (0, 1, 2), 1)
     script.wait(40, beating=(0, 1, 2))
@@ -198,7 +190,7 @@ def test_a_rank_that_says_it_cannot_join_is_the_only_one_that_is_lost() -> None:
     assert asked == [0, 2]
     answered(script, (0, 2), 2)
     assert evicted(script.wait(40, beating=(0, 2))) == []
-    formed(script, (0, 2), 2)
+    script.form_session((0, 2), 2)
     assert evicted(script.wait(120, beating=(0, 2))) == []
     assert ends(script.said) is None
 
@@ -212,7 +204,7 @@ def drain(host: str) -> DrainRequested:
 
 def with_session(hosts: tuple[tuple[str, int], ...], mode: Mode = Mode.NCCL_SYNC) -> Script:
     script = Script(hosts, mode=mode, n_samples=24).start()
-    formed(script, range(script.world))
+    script.form_session()
     return script
 
 
@@ -242,7 +234,7 @@ def test_a_drain_is_off_if_a_death_before_it_would_make_it_leave_one_rank() -> N
     script.handle(drain("blue"))
     script.lose(1)
     answered(script, (0, 2), 1)
-    formed(script, (0, 2), 1)
+    script.form_session((0, 2), 1)
     for rank in (0, 2):
         script.ready(rank, 1)
     for rank in (0, 2):

@@ -4,15 +4,13 @@ import pytest
 from coordinator_script import SaveBundle, Script, control, ends, of, sent
 
 from flodl_core.coordinator.events import CheckpointRequested, StopKind, StopRequested
-from flodl_core.ids import Mode, Rank, Session, SyncOutcome
-from flodl_core.messages.timing import NcclSessionFormed
+from flodl_core.ids import Mode, SyncOutcome
 
 
 def with_session(ranks: int = 2, n_samples: int = 24) -> Script:
     """Ranks whose communicator is formed."""
     script = Script((("red", ranks),), mode=Mode.NCCL_SYNC, n_samples=n_samples).start()
-    for rank in range(ranks):
-        script.tell(rank, NcclSessionFormed(rank=Rank(rank), session=Session(0)))
+    script.form_session()
     return script
 
 

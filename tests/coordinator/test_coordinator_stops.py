@@ -4,8 +4,7 @@ import pytest
 from coordinator_script import Announce, SaveBundle, Script, codes, control, ends, of, sent
 
 from flodl_core.coordinator.events import StopKind, StopRequested
-from flodl_core.ids import Mode, Rank, Session
-from flodl_core.messages.timing import NcclSessionFormed
+from flodl_core.ids import Mode
 
 NOT_SAVED = 5
 
@@ -24,8 +23,7 @@ def topics(effects):
 def alone(mode=Mode.NCCL_SYNC, **settings):
     """Of two ranks one is lost; NCCL needs two, so that the run stops after an average."""
     script = Script((("red", 2),), n_samples=24, mode=mode, settings=settings).start()
-    for rank in range(2):
-        script.tell(rank, NcclSessionFormed(rank=Rank(rank), session=Session(0)))
+    script.form_session()
     script.lose(1)
     script.forget()
     return script
